@@ -256,7 +256,7 @@ async def _detailed(
 
 
 #: Maximum number of commits that a comparison shows.
-MOST_COMPARED = 1000
+MAX_COMPARED = 1000
 
 
 @attrs.frozen(kw_only=True)
@@ -298,7 +298,7 @@ async def compare(
     async with reading(services, actor):
         base = old if params.straight else await merge_base(repository, old, new)
         files, _ = await all_differences(services, repository, base, new, unidiff=params.unidiff)
-        shas = await commits_between(repository, old, new, MOST_COMPARED)
+        shas = await commits_between(repository, old, new, MAX_COMPARED)
     commit_entities = await all_commits(services, project, repository, list(reversed(shas)))
     return json_value(
         {
@@ -314,7 +314,7 @@ async def compare(
 
 _NAMESPACES = {"branch": [BRANCHES], "tag": [TAGS], "all": [BRANCHES, TAGS]}
 #: Maximum number of refs of which a common ancestor is searched.
-MOST_REFS = 100
+MAX_REFS = 100
 
 
 @attrs.frozen(kw_only=True)
@@ -398,8 +398,8 @@ def _resolved(repository: Repository, refs: Sequence[str]) -> list[str]:
     """Return the commits of these refs. Raise 400 in GitLab's words."""
     if len(refs) < 2:
         raise invalid("Provide at least 2 refs")
-    if len(refs) > MOST_REFS:
-        raise invalid(f"Provide at most {MOST_REFS} refs")
+    if len(refs) > MAX_REFS:
+        raise invalid(f"Provide at most {MAX_REFS} refs")
     resolved = [references.resolve(repository, ref) for ref in refs]
     if unknown := [ref for ref, target in zip(refs, resolved, strict=True) if target is None]:
         raise invalid(f"Could not find {'ref' if len(unknown) == 1 else 'refs'}: {', '.join(unknown)}")

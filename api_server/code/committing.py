@@ -90,12 +90,12 @@ async def create_branch(services: Services, actor: Actor, project: Project, name
     repository = await opened(services, project)
     _check_new_branch(name)
     source = references.resolve(repository, ref)
-    begins = source is None and ref == project.default_branch and references.is_empty(repository)
-    if source is None and not begins:
+    is_first = source is None and ref == project.default_branch and references.is_empty(repository)
+    if source is None and not is_first:
         raise invalid(f"Invalid reference name: {ref}")
     await _check_may_create(services, actor, project, name, source.commit if source else None)
     commit = source.commit if source else await _first_commit(services, actor, project, repository)
-    names = dict.fromkeys([project.default_branch, name] if begins else [name])
+    names = dict.fromkeys([project.default_branch, name] if is_first else [name])
     try:
         await move(
             services, actor, project, *(RefUpdate(NO_COMMIT, commit, BRANCHES + branch) for branch in names)

@@ -179,15 +179,15 @@ async def branch_list(
         entities = [
             branch(
                 repository,
-                each,
+                item,
                 project,
                 project_url,
-                protections[each.name],
-                merged=each.name in merged,
+                protections[item.name],
+                merged=item.name in merged,
             )
-            for each in branches
+            for item in branches
         ]
-        return [each | {"commit": in_list(each["commit"])} for each in entities]
+        return [item | {"commit": in_list(item["commit"])} for item in entities]
 
     return await asyncio.to_thread(read)
 
@@ -205,14 +205,14 @@ async def tag_list(
         entities = [
             tag(
                 repository,
-                each,
+                item,
                 project_url,
-                protected=rules[each.name].protected,
-                release=releases.get(each.name),
+                protected=rules[item.name].protected,
+                release=releases.get(item.name),
             )
-            for each in tags
+            for item in tags
         ]
-        return [each | {"commit": in_list(each["commit"])} for each in entities]
+        return [item | {"commit": in_list(item["commit"])} for item in entities]
 
     return await asyncio.to_thread(read)
 

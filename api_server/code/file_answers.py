@@ -211,8 +211,8 @@ async def send_json(
         await response.prepare(request)
         await response.write(before)
         async with trees.stream_blob(repository, entry) as chunks:
-            async for piece in _base64(chunks):
-                await response.write(piece)
+            async for chunk in _base64(chunks):
+                await response.write(chunk)
         await response.write_eof(_AFTER)
         return response
 

@@ -22,7 +22,7 @@ from api_server.git.received_push import MalformedPushError
 from api_server.git.repositories import REPOSITORIES
 from api_server.git.smart_http import Bounds, MalformedRequestError, Service
 from api_server.namespaces.access import visible_project
-from api_server.namespaces.paths import MOST_SEGMENTS
+from api_server.namespaces.paths import MAX_SEGMENTS
 from api_server.namespaces.resources import Project
 from api_server.services import Key, Services
 from api_server.settings import Settings
@@ -50,11 +50,11 @@ async def fetch_body(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 async def _bounded(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     size = 0
-    async for piece in body:
-        size += len(piece)
+    async for chunk in body:
+        size += len(chunk)
         if size > FETCH_BYTES:
             raise web.HTTPRequestEntityTooLarge(FETCH_BYTES, size)
-        yield piece
+        yield chunk
 
 
 async def streamed(
@@ -147,7 +147,7 @@ async def _project_of_import(request: web.Request, services: Services, path: str
     actor: Actor | Anonymous = Anonymous()
     with suppress(web.HTTPException):  # callers with invalid credentials count as anonymous
         actor = await git_caller(request, services)
-    beginnings = list(accumulate(path.split("/")[:MOST_SEGMENTS], "{}/{}".format))[1:]
+    beginnings = list(accumulate(path.split("/")[:MAX_SEGMENTS], "{}/{}".format))[1:]
     for beginning in filter(_FULL_PATH.fullmatch, reversed(beginnings)):
         project = await visible_project(
             services,

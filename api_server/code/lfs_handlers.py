@@ -45,15 +45,15 @@ async def batch(request: web.Request, services: Services) -> web.Response:
     if batch_request.operation == "upload":
         check_may_push(project, actor)
     sizes = await lfs_queries.sizes(
-        services.database, project.id, [each.oid for each in batch_request.objects]
+        services.database, project.id, [item.oid for item in batch_request.objects]
     )
     if batch_request.operation == "upload":
-        missing = sum(each.size for each in batch_request.objects if sizes.get(each.oid) != each.size)
+        missing = sum(item.size for item in batch_request.objects if sizes.get(item.oid) != item.size)
         await services[QUOTAS].check(services.database, project.id, missing)
     links, limit = _links(request, services, project), services.settings.lfs_limit
     objects = [
-        _answer(batch_request.operation, each, links, limit, is_here=sizes.get(each.oid) == each.size)
-        for each in batch_request.objects
+        _answer(batch_request.operation, item, links, limit, is_here=sizes.get(item.oid) == item.size)
+        for item in batch_request.objects
     ]
     return lfs_json({"transfer": "basic", "objects": objects, "hash_algo": "sha256"})
 

@@ -25,7 +25,7 @@ class AllowedTo:
 
     id: int | None = None
     access_level: Level | None = None
-    goes: bool = attrs.field(default=False, metadata={"name": "_destroy"})
+    destroyed: bool = attrs.field(default=False, metadata={"name": "_destroy"})
     user_id: int | None = None
     group_id: int | None = None
     deploy_key_id: int | None = None
@@ -42,7 +42,7 @@ def check_allowed(name: str, level: Level | None, allowed: list[AllowedTo]) -> N
     if unsupported:
         verb = "is" if len(unsupported) == 1 else "are"
         raise ValueError(f"{', '.join(unsupported)} {verb} not supported by this service")
-    staying = [entry for entry in allowed if not entry.goes]
+    staying = [entry for entry in allowed if not entry.destroyed]
     if (
         len(staying) > 1
         or (allowed and level is not None)
@@ -56,7 +56,7 @@ def level_of(level: Level | None, allowed: list[AllowedTo] | None) -> Level | No
     removed without a new one."""
     if not allowed:
         return level
-    return next((entry.access_level for entry in allowed if not entry.goes), NOBODY)
+    return next((entry.access_level for entry in allowed if not entry.destroyed), NOBODY)
 
 
 routes = Routes()

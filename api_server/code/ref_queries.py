@@ -32,7 +32,7 @@ async def delete_push(transaction: Transaction, push_id: str) -> None: ...
 
 
 @attrs.frozen
-class Proposed:
+class ProposedPush:
     """A push that is not settled yet. `updates` is JSON."""
 
     user_id: int | None
@@ -44,7 +44,7 @@ class Proposed:
     SELECT pushes.user_id, pushes.updates FROM pushes JOIN projects ON projects.id = pushes.project_id
     WHERE pushes.id = %(push_id)s FOR NO KEY UPDATE OF projects FOR UPDATE OF pushes
     """)
-async def lock_push(transaction: Transaction, push_id: str) -> Proposed | None:
+async def lock_push(transaction: Transaction, push_id: str) -> ProposedPush | None:
     """Lock and return the unsettled updates of a push, or return None if they are settled."""
 
 

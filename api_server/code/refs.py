@@ -45,7 +45,7 @@ PUSH_OPTION_LISTENERS = Key[list[PushOptionListener]]("push_option_listeners", l
 #: Ids of pushes for which it has been logged that they cannot be settled.
 UNSETTLED = Key[LRUCache[str, bool]]("unsettled")
 
-_MOST_KEYS = 100
+_MAX_KEYS = 100
 
 #: Age after which a push that has moved nothing never will.
 _GIVEN_UP_AFTER = datetime.timedelta(hours=7)
@@ -229,6 +229,6 @@ def _surrogate_keys(project_id: int, updates: Sequence[RefUpdate]) -> set[str]:
     """Return the keys to purge. A moved ref affects only responses that were read by its name. A new or deleted ref
     may change what any name means, and very many refs would have too many keys: then return the key of the whole
     project."""
-    if len(updates) > _MOST_KEYS or any(update.kind != "update" for update in updates):
+    if len(updates) > _MAX_KEYS or any(update.kind != "update" for update in updates):
         return {edges.project_key(project_id)}
     return {ref_key(project_id, update.ref.split("/", 2)[-1]) for update in updates}

@@ -30,7 +30,7 @@ _CODECS = frozenset(
     if re.match("ascii|big5|cp|euc|gb|hp_|iso|johab|koi8|kz|latin|mac|ptcp|shift|tis|utf_8", name)
 )
 #: The most undecodable bytes that are decoded one by one.
-_MOST_REPAIRED = 32 * 1024
+_MAX_REPAIRED = 32 * 1024
 _LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
 
 _HEADER = re.compile(rb"^(object|author|committer|tagger|encoding) (.*)$", re.MULTILINE)
@@ -122,7 +122,7 @@ def decode(raw: bytes, codec: str = "utf_8") -> str:
 
 
 def _repaired(raw: bytes, codec: str) -> str:
-    if len(raw) > _MOST_REPAIRED:
+    if len(raw) > _MAX_REPAIRED:
         return raw.decode(errors="replace")
     if codec != "utf_8":
         return raw.decode(codec, "replace")
@@ -158,10 +158,10 @@ def _clean(text: str) -> str:
 SHORT_ID_DIGITS = 8
 _TITLE_CHARACTERS = 80
 #: The largest number that git's int options take; no repository has so many commits.
-_MOST_SKIPPED = 2**31 - 1
+_MAX_SKIPPED = 2**31 - 1
 #: The empty tree, which git knows even if it is not stored.
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-_MOST_COUNTED_BYTES = 10 * 1024 * 1024
+_MAX_COUNTED_BYTES = 10 * 1024 * 1024
 _COUNT = re.compile(r"(\d+) (insertion|deletion)s?\(")
 _FULL_OR_RANGE = re.compile(rf"{FULL_SHA.pattern}(?:\.\.\.?{FULL_SHA.pattern})?")
 _LAST_SECOND = 253402300799  # the end of the year 9999
@@ -241,7 +241,7 @@ async def history(repository: Repository, query: History, *, skip: int, limit: i
         "--topo-order" if query.topological else "",
     }
     starts = ["--branches", "--tags"] if query.start is None else [_full(query.start, _FULL_OR_RANGE)]
-    skip = min(skip, _MOST_SKIPPED)
+    skip = min(skip, _MAX_SKIPPED)
     arguments = ["rev-list", f"--skip={skip}", f"--max-count={limit}", *sorted(options - {""}), *starts, "--"]
     return await _shas(repository, [*arguments, *([query.path] if query.path else [])])
 
@@ -252,7 +252,7 @@ async def line_counts(repository: Repository, shas: Sequence[str]) -> dict[str, 
     counts = {sha: {"additions": 0, "deletions": 0, "total": 0} for sha in shas}
     lines = "".join(" ".join([sha, *_first_parent(repository, sha)]) + "\n" for sha in counts)
     arguments = ["diff-tree", "--stdin", "-r", "--root", "--shortstat", "--no-renames", "--no-ext-diff"]
-    threshold = ("core.bigFileThreshold", str(_MOST_COUNTED_BYTES))
+    threshold = ("core.bigFileThreshold", str(_MAX_COUNTED_BYTES))
     completed = await run(
         arguments, repository=Path(repository.path), stdin=lines.encode(), configuration=[threshold]
     )

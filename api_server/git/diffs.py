@@ -18,9 +18,9 @@ from api_server.git.repositories import Repository
 from api_server.git.trees import Entry, MarkedOutput
 
 #: Bytes of paths whose patches are requested at once: they have to fit on a command line.
-_MOST_NAMED = 100
-_MOST_BYTES_OF_NAMES = 256 * 1024
-_MOST_BYTES_OF_A_NAME = 64 * 1024
+_MAX_NAMED = 100
+_MAX_BYTES_OF_NAMES = 256 * 1024
+_MAX_BYTES_OF_A_NAME = 64 * 1024
 #: Bytes of patch text, for each file that may be listed, that all files together may have, as in GitLab.
 _BYTES_FOR_A_FILE = 5 * 1024
 _SUBMODULE = "160000"
@@ -224,14 +224,14 @@ def _batches(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
     is too long for any command line is left out."""
     for renamed in (False, True):
         batch: list[_Change] = []
-        bytes_left = _MOST_BYTES_OF_NAMES
+        bytes_left = _MAX_BYTES_OF_NAMES
         for change in changes:
             needed = len(change.old_path) + len(change.new_path)
-            if change.renamed is not renamed or needed > _MOST_BYTES_OF_A_NAME:
+            if change.renamed is not renamed or needed > _MAX_BYTES_OF_A_NAME:
                 continue
-            if len(batch) == _MOST_NAMED or needed > bytes_left:
+            if len(batch) == _MAX_NAMED or needed > bytes_left:
                 yield batch
-                batch, bytes_left = [], _MOST_BYTES_OF_NAMES
+                batch, bytes_left = [], _MAX_BYTES_OF_NAMES
             batch.append(change)
             bytes_left -= needed
         if batch:
@@ -318,8 +318,8 @@ def _entry(repository: Repository, commit: str, path: str | None) -> Entry | Non
 
 
 async def _diff_of_blobs(repository: Repository, before: Entry, after: Entry) -> bytes:
-    how = ["--unified=0", "--no-indent-heuristic", "--no-ext-diff", "--no-textconv", "--no-color"]
-    output = await run(["diff", *how, before.id, after.id], repository=Path(repository.path))
+    options = ["--unified=0", "--no-indent-heuristic", "--no-ext-diff", "--no-textconv", "--no-color"]
+    output = await run(["diff", *options, before.id, after.id], repository=Path(repository.path))
     return output.stdout
 
 

@@ -17,7 +17,7 @@ LOOKING_SECONDS = 2.0
 #: Time limit of git-blame, in seconds.
 BLAME_SECONDS = 10.0
 #: Maximum number of changed paths that are examined for one folder.
-_MOST_PATHS = 200_000
+_MAX_PATHS = 200_000
 #: What precedes the SHA of a commit in git's output. No path contains two slashes in a row.
 _MARK = b"//"
 
@@ -47,7 +47,7 @@ async def last_commits(
                 if (name := remaining.pop(entry, None)) is not None:
                     shas[name] = sha
                 looked_at += 1
-                if not remaining or looked_at == _MOST_PATHS:
+                if not remaining or looked_at == _MAX_PATHS:
                     break
     return shas
 

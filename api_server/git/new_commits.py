@@ -28,7 +28,7 @@ from api_server.git.processes import run
 from api_server.git.ref_names import check_branch_name
 from api_server.git.references import commit_id
 from api_server.git.repositories import Repository
-from api_server.git.trees import MOST_MERGED, TreeSizes, can_be_merged
+from api_server.git.trees import MAX_MERGED, TreeSizes, can_be_merged
 
 
 @attrs.frozen
@@ -47,7 +47,7 @@ class FileAction:
 #: Maximum size in bytes of a file that git itself interprets, such as `.gitmodules`: it is checked in memory.
 READ_BY_GIT_BYTES = 2**20
 #: Maximum number of folders in all paths of one commit together: each may become an object, which is a file.
-MOST_FOLDERS = 20_000
+MAX_FOLDERS = 20_000
 
 
 @attrs.frozen
@@ -123,8 +123,8 @@ async def merge_conflicts(repository: Repository, source: str, target: str) -> l
 
 
 def _changed(repository: Repository, actions: Sequence[FileAction], parent: str | None) -> "_Files":
-    if sum(action.path.count("/") for action in actions) > MOST_FOLDERS:
-        raise InvalidActionError(f"The files are in too many folders; {MOST_FOLDERS} are allowed in all.")
+    if sum(action.path.count("/") for action in actions) > MAX_FOLDERS:
+        raise InvalidActionError(f"The files are in too many folders; {MAX_FOLDERS} are allowed in all.")
     files = _Files(repository, parent)
     for action in actions:
         files.apply(action)
@@ -320,7 +320,7 @@ def _commit(repository: Repository, sha: str) -> pygit2.Commit:
 
 
 #: Maximum number of commits that are rebased at once.
-MOST_REBASED = 1000
+MAX_REBASED = 1000
 
 
 async def rebase(repository: Repository, head: str, onto: str, committer: Person) -> str:
@@ -337,11 +337,11 @@ async def rebase(repository: Repository, head: str, onto: str, committer: Person
     # another SHA.
     selection = ["--cherry-pick", "--right-only", "--no-merges", "--topo-order", f"{onto}...{head}", "--"]
     completed = await run(
-        ["rev-list", f"--max-count={MOST_REBASED + 1}", *selection], repository=Path(repository.path)
+        ["rev-list", f"--max-count={MAX_REBASED + 1}", *selection], repository=Path(repository.path)
     )
     shas = completed.stdout.decode().split()
-    if len(shas) > MOST_REBASED:
-        raise TooManyCommitsError(f"More than {MOST_REBASED} commits are not rebased.")
+    if len(shas) > MAX_REBASED:
+        raise TooManyCommitsError(f"More than {MAX_REBASED} commits are not rebased.")
     last, sizes = onto, TreeSizes(repository)
     with storing():
         # A thread for each commit lets other tasks have their turn, and a cancelled rebase stop.
@@ -371,4 +371,4 @@ def _rebased_commit(
 
 
 def _too_many_files() -> TooManyFilesError:
-    return TooManyFilesError(f"Commits with more than {MOST_MERGED} files and folders are not rebased.")
+    return TooManyFilesError(f"Commits with more than {MAX_MERGED} files and folders are not rebased.")

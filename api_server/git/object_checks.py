@@ -88,7 +88,7 @@ _FAULT = re.compile(r"^error in [a-z]+ [0-9a-f]{40}: (.*)$", re.MULTILINE)
 
 
 #: Maximum size in bytes of a commit, a tag or a tree: libgit2 reads them whole, while it holds the interpreter's lock.
-MOST_OBJECT_BYTES = {b"commit": 10**6, b"tag": 10**6, b"tree": 10**7}
+MAX_OBJECT_BYTES = {b"commit": 10**6, b"tag": 10**6, b"tree": 10**7}
 _LARGE = re.compile(rb"^(commit|tag|tree) (\d{7,}) ([0-9a-f]{40})$", re.MULTILINE)
 #: Time limit in seconds. Examining a push of millions of objects takes less.
 _LOOKING_SECONDS = 600.0
@@ -111,7 +111,7 @@ async def refusal_of_objects(quarantine: Path) -> str | None:
         async for chunk in child.checked_output():
             lines, newline, waiting = (waiting + chunk).rpartition(b"\n")
             for kind, size, sha in _LARGE.findall(lines + newline):
-                if int(size) > (limit := MOST_OBJECT_BYTES[kind]):
+                if int(size) > (limit := MAX_OBJECT_BYTES[kind]):
                     return f"The {kind.decode()} {sha.decode()} has {int(size)} bytes; {limit} are allowed."
     return None
 

@@ -67,10 +67,10 @@ class PushGate:
         line = b""
         while not line.endswith(b"\n"):
             await _readable(self._questions)
-            piece = os.read(self._questions, _PIECE)
-            if not piece:
+            chunk = os.read(self._questions, _PIECE)
+            if not chunk:
                 return None
-            line += piece
+            line += chunk
         return Path(os.fsdecode(line.removesuffix(b"\n")))
 
     async def refuse(self, sentence: str) -> None:
@@ -184,8 +184,8 @@ async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> Pu
     chunks = aiter(body)
     parser = PushParser(bounds.updates)
     while True:
-        piece = await _next(chunks)
-        if await aside(len(piece) > _PARSED_AT_ONCE, parser.feed, piece):
+        chunk = await _next(chunks)
+        if await aside(len(chunk) > _PARSED_AT_ONCE, parser.feed, chunk):
             break
     return PushRequest(parser.push(), rejoined(bytes(parser.received), chunks))
 

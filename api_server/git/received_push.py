@@ -29,12 +29,12 @@ def packet(line: bytes) -> bytes:
 
 
 #: Maximum number of refs that one push may move.
-MOST_UPDATES = 5_000
+MAX_UPDATES = 5_000
 #: Maximum number of bytes of the commands and options before the pack.
 MAX_COMMANDS_BYTES = 4 * 2**20
 #: Maximum number of updates of a push that have to be fast-forwards: for each, a git of its own walks through the
 #: history.
-MOST_FAST_FORWARDS = 1000
+MAX_FAST_FORWARDS = 1000
 #: git's configuration that lets `applied_updates` find the push again. Without it, bare repositories keep no reflogs.
 REFLOGS = (("core.logAllRefUpdates", "true"),)
 _LENGTH_DIGITS = 4
@@ -103,7 +103,7 @@ class PushParser:
     command that has not been parsed here.
     """
 
-    def __init__(self, max_updates: int = MOST_UPDATES) -> None:
+    def __init__(self, max_updates: int = MAX_UPDATES) -> None:
         self.received = bytearray()
         self._max_updates = max_updates
         self.updates: list[RefUpdate] = []
@@ -197,7 +197,7 @@ def refusal_of(push: Push, verdict: Verdict, refused: Mapping[str, str]) -> str 
         return verdict.refusal
     if refused and (push.atomic or all(update.ref in refused for update in push.updates)):
         return next(iter(refused.values()))
-    if len(fast_forwards(push, verdict)) > MOST_FAST_FORWARDS:
+    if len(fast_forwards(push, verdict)) > MAX_FAST_FORWARDS:
         return "The push moves too many protected refs at once; push fewer."
     return None
 

@@ -15,7 +15,7 @@ import structlog
 from api_server.git.at_work import transferring
 from api_server.git.errors import RepositoryError, git_error
 from api_server.git.processes import Child, start
-from api_server.git.received_push import FLUSH, MOST_UPDATES, REFLOGS, packet
+from api_server.git.received_push import FLUSH, MAX_UPDATES, REFLOGS, packet
 from api_server.git.ref_names import KEEP_AROUND, MERGE_REQUESTS
 
 log = structlog.stdlib.get_logger(__name__)
@@ -60,7 +60,7 @@ class Bounds:
 
     time_limit: float = 7200.0
     pack_bytes: int = 2 * 2**30
-    updates: int = MOST_UPDATES
+    updates: int = MAX_UPDATES
 
 
 DEFAULTS = Bounds()

@@ -163,7 +163,7 @@ NICE_STEPS = 10
 #: Seconds after which the priority of a git is lowered, and of all that it has started.
 LONG_SECONDS = 10.0
 
-_MOST_FIRST = len(os.sched_getaffinity(0))
+_MAX_FIRST = len(os.sched_getaffinity(0))
 _first = 0
 
 
@@ -171,7 +171,7 @@ _first = 0
 def priority_turn(*, background: bool) -> Iterator[bool]:
     """Yield whether the git that runs during the block needs a lower priority from the beginning."""
     global _first  # noqa: PLW0603 (as the processors are all repositories')
-    gives_way = background or _first >= _MOST_FIRST
+    gives_way = background or _first >= _MAX_FIRST
     _first += not gives_way
     try:
         yield gives_way

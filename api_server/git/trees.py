@@ -21,7 +21,7 @@ from api_server.git.references import commit_id
 from api_server.git.repositories import Repository, open_repository
 
 #: Maximum number of bytes of a record. No path and no difference that is shown is longer.
-MOST_RECORD_BYTES = 16 * 1024 * 1024
+MAX_RECORD_BYTES = 16 * 1024 * 1024
 
 
 class MarkedOutput:
@@ -36,14 +36,12 @@ class MarkedOutput:
         """Return the bytes up to the next `mark`, which is skipped, or up to the end of the output. Return None after
         the end.
 
-        Raise `OutputTooLargeError` if no mark comes within `MOST_RECORD_BYTES`, and the errors of the output.
+        Raise `OutputTooLargeError` if no mark comes within `MAX_RECORD_BYTES`, and the errors of the output.
         """
         searched = self._position
         while (end := self._waiting.find(mark, searched)) < 0:
-            if len(self._waiting) - self._position > MOST_RECORD_BYTES:
-                raise OutputTooLargeError(
-                    "output", None, f"more than {MOST_RECORD_BYTES} bytes in one record"
-                )
+            if len(self._waiting) - self._position > MAX_RECORD_BYTES:
+                raise OutputTooLargeError("output", None, f"more than {MAX_RECORD_BYTES} bytes in one record")
             rest = self._waiting[self._position :]
             chunk = await anext(self._chunks, None)
             if chunk is None:
@@ -108,7 +106,7 @@ def read_blob(repository: Repository, entry: Entry) -> bytes:
 
 def sizes(repository: Repository, ids: Iterable[str]) -> dict[str, int]:
     """Return the sizes of blobs in bytes, by their ids. Blocks: call it in a thread."""
-    return {each: repository.odb.read_header(pygit2.Oid(hex=each))[1] for each in ids}
+    return {id_: repository.odb.read_header(pygit2.Oid(hex=id_))[1] for id_ in ids}
 
 
 @asynccontextmanager
@@ -270,9 +268,9 @@ async def _records(repository: Path, arguments: Sequence[str]) -> AsyncIterator[
             rest = b""
             async for chunk in child.checked_output():
                 *complete, rest = (rest + chunk).split(b"\0")
-                if len(rest) > MOST_RECORD_BYTES:
+                if len(rest) > MAX_RECORD_BYTES:
                     raise OutputTooLargeError(
-                        arguments[0], None, f"more than {MOST_RECORD_BYTES} bytes in one record"
+                        arguments[0], None, f"more than {MAX_RECORD_BYTES} bytes in one record"
                     )
                 yield complete
 
@@ -280,7 +278,7 @@ async def _records(repository: Path, arguments: Sequence[str]) -> AsyncIterator[
 
 
 #: Maximum number of files and folders in a tree that is merged: libgit2 reads all of them.
-MOST_MERGED = 300_000
+MAX_MERGED = 300_000
 
 
 class TreeSizes:
@@ -306,7 +304,7 @@ class TreeSizes:
         return self._known[tree]
 
     def can_be_merged(self, *trees: pygit2.Oid) -> bool:
-        return all(self.of(tree) <= MOST_MERGED for tree in trees)
+        return all(self.of(tree) <= MAX_MERGED for tree in trees)
 
 
 async def can_be_merged(repository: Repository, *commits: str | None) -> bool:

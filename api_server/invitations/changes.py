@@ -105,7 +105,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_DESCRIPTION else f"{text[: _LONGEST_DESCRIPTION - 1]}…"
 
 
-MOST_RECIPIENTS = 100
+MAX_RECIPIENTS = 100
 _LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
 #: Addresses that GitLab invites: at most 64 characters before the @, and at least two labels after it. The addresses of
 #: accounts may have only one label.
@@ -146,9 +146,9 @@ def read_recipients(emails: Sequence[str] | None, user_ids: Sequence[str] | None
     recipients = Recipients(_distinct(emails), [int(text) for text in ids])
     if not all(is_address(text) and _INVITABLE.fullmatch(text) for text in recipients.emails):
         raise bad_parameters("email contains an invalid email address")
-    if len(recipients.emails) + len(recipients.user_ids) > MOST_RECIPIENTS:
+    if len(recipients.emails) + len(recipients.user_ids) > MAX_RECIPIENTS:
         raise RefusedAsAWhole(
-            f"Too many users specified (limit is {MOST_RECIPIENTS})", "too_many_invites_error"
+            f"Too many users specified (limit is {MAX_RECIPIENTS})", "too_many_invites_error"
         )
     return recipients
 
@@ -373,10 +373,10 @@ async def decline(transaction: Transaction, invitation: Invitation, author: Auth
 async def clear_away(transaction: Transaction) -> int:
     """End invitations that have expired, that have not been answered within `KEPT_UNANSWERED`, or whose inviters have
     lost the right to make them. Return their number."""
-    over = await queries.lock_ended(transaction, KEPT_UNANSWERED)
-    for invitation in over:
+    ended = await queries.lock_ended(transaction, KEPT_UNANSWERED)
+    for invitation in ended:
         await _end_over(transaction, invitation)
-    return len(over)
+    return len(ended)
 
 
 async def _end_over(transaction: Transaction, invitation: Invitation) -> None:
@@ -440,7 +440,7 @@ async def _record(
 _DAYS = (2, 5, 10)
 #: Invitations that are valid for fewer days get their reminders proportionally earlier.
 _FULL_LENGTH = 14
-MOST_REMINDERS = len(_DAYS)
+MAX_REMINDERS = len(_DAYS)
 
 
 def reminder_days(lifespan: int | None) -> tuple[int, ...]:
@@ -483,7 +483,7 @@ async def queue_reminders(services: Services) -> None:
     latest."""
     async with services.database.transaction() as transaction:
         today = transaction.now.date()
-        for invitation in await queries.lock_unanswered(transaction, MOST_REMINDERS):
+        for invitation in await queries.lock_unanswered(transaction, MAX_REMINDERS):
             due = reminder_due(invitation.created_at.date(), invitation.expires_at, today)
             if due > invitation.reminders_sent:
                 await queries.set_reminders_sent(transaction, invitation.id, due)

@@ -55,7 +55,7 @@ MERGE_REQUEST_LISTENERS = Key[list[MergeRequestListener]]("merge_request_listene
 #: The same rule as `is_draft` of state/merge_request_functions.sql.
 DRAFT = re.compile(r"(\s*(draft:|\[draft\]|\(draft\))\s*)+", re.IGNORECASE)
 #: Maximum number of commits of a new merge request that are examined.
-_MOST_COMMITS = 100
+_MAX_COMMITS = 100
 
 
 def without_draft(title: str) -> str:
@@ -76,7 +76,7 @@ async def title_and_description(
     """Return the title and description of a new merge request from a branch, as GitLab proposes them: from
     its only commit, otherwise from its oldest commit whose message has a body, otherwise from the branch
     name."""
-    shas = await commits_between(repository, target, head, _MOST_COMMITS)
+    shas = await commits_between(repository, target, head, _MAX_COMMITS)
     # In a thread, because pushed messages may be large.
     return await asyncio.to_thread(_proposed, repository, branch, shas)
 
@@ -158,13 +158,13 @@ async def acting_later(services: Services, project_id: int, user_id: int | None)
 
 
 #: Maximum number of assignees of a merge request, of reviewers, and of labels.
-MOST_NAMED = 200
+MAX_NAMED = 200
 
 
 def _refuse_more(field: str, number: int, before: int = 0) -> None:
     """Raise 400 for too many of something, unless there were as many before."""
-    if number > max(MOST_NAMED, before):
-        raise invalid({field: [f"total must be less than or equal to {MOST_NAMED}"]})
+    if number > max(MAX_NAMED, before):
+        raise invalid({field: [f"total must be less than or equal to {MAX_NAMED}"]})
 
 
 async def name_people(

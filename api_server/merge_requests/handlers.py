@@ -203,7 +203,7 @@ def _people(params: CreateMergeRequest | UpdateMergeRequest) -> dict[Part, list[
 
 
 #: Older commits of a merge request are not listed, nor are their pipelines.
-MOST_COMMITS = 1000
+MAX_COMMITS = 1000
 
 
 @attrs.frozen(kw_only=True)
@@ -285,7 +285,7 @@ async def shas_of(
 ) -> list[str]:
     """Return the commits of the merge request, newest first."""
     async with reading(services, actor):
-        return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MOST_COMMITS)
+        return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MAX_COMMITS)
 
 
 @routes.get(f"{ONE}/pipelines", access=project(feature="builds"), answers="200 [PipelineInList]")

@@ -49,7 +49,7 @@ from api_server.state.queue import enqueue
 from api_server.web.errors import ApiError, conflict, forbidden, invalid
 
 #: Counting stops here.
-MOST_DIVERGED = 1000
+MAX_DIVERGED = 1000
 
 
 async def check_mergeability(services: Services, merge_request: MergeRequest) -> None:
@@ -85,7 +85,7 @@ async def diverged_commits(repository: Repository, merge_request: MergeRequest) 
     target = branch(repository, merge_request.target_branch)
     if target is None:
         return 0
-    return len(await commits_between(repository, merge_request.head_sha, target.commit, MOST_DIVERGED))
+    return len(await commits_between(repository, merge_request.head_sha, target.commit, MAX_DIVERGED))
 
 
 @attrs.frozen(kw_only=True)
@@ -280,7 +280,7 @@ async def merge_or_wait(actor: ProjectActor, iid: int, params: Merge) -> MergeRe
         return await merge(actor, iid, params)
     if merge_request.mergeability != "mergeable":
         raise invalid("Branch cannot be merged", status=422)
-    how = {
+    options = {
         "commit_message": params.message,
         "squash_commit_message": params.squash_message,
         "should_remove_source_branch": params.remove_source_branch,
@@ -289,7 +289,7 @@ async def merge_or_wait(actor: ProjectActor, iid: int, params: Merge) -> MergeRe
     }
     async with actor.database.transaction() as transaction:
         await merging_queries.set_auto_merge(
-            transaction, merge_request.id, actor.user_id, orjson.dumps(how).decode(), squash=params.squash
+            transaction, merge_request.id, actor.user_id, orjson.dumps(options).decode(), squash=params.squash
         )
         await retry_auto_merge(transaction, merge_request.id)  # the pipeline may end before this is committed
     return merge_request
@@ -367,13 +367,13 @@ async def _merge_if_ready(services: Services, merge_request_id: int) -> None:
         log.info("nothing is merged by itself", merge_request_id=merge_request.id, reason=refused.body)
 
 
-def _as_requested(how: dict[str, Any]) -> Merge:
+def _as_requested(options: dict[str, Any]) -> Merge:
     return Merge(
-        sha=how["sha"],
-        message=how["commit_message"],
-        squash=how["squash"],
-        squash_message=how["squash_commit_message"],
-        remove_source_branch=how["should_remove_source_branch"],
+        sha=options["sha"],
+        message=options["commit_message"],
+        squash=options["squash"],
+        squash_message=options["squash_commit_message"],
+        remove_source_branch=options["should_remove_source_branch"],
     )
 
 

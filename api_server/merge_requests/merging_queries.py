@@ -182,14 +182,14 @@ async def recorded_squash(database: Executor, merge_request_id: int) -> str | No
 
 
 @statement("""
-    UPDATE merge_requests SET auto_merge = %(how)s, merge_user_id = %(user_id)s, merge_error = NULL,
+    UPDATE merge_requests SET auto_merge = %(options)s, merge_user_id = %(user_id)s, merge_error = NULL,
         squash = coalesce(%(squash)s, squash), updated_by_id = %(user_id)s, updated_at = %(now)s
     WHERE id = %(merge_request_id)s
 """)
 async def set_auto_merge(
-    transaction: Transaction, merge_request_id: int, user_id: int, how: str, *, squash: bool | None
+    transaction: Transaction, merge_request_id: int, user_id: int, options: str, *, squash: bool | None
 ) -> None:
-    """Request automatic merging; `how` is JSON."""
+    """Request automatic merging; `options` are JSON."""
 
 
 @statement("""

@@ -31,9 +31,9 @@ log = structlog.get_logger(__name__)
 _Result = TypeVar("_Result")
 
 #: Maximum number of options of one push that are read.
-MOST_OPTIONS = 200
+MAX_OPTIONS = 200
 #: Maximum number of branches of one push for which merge requests are created or changed, as in GitLab.
-MOST_BRANCHES = 10
+MAX_BRANCHES = 10
 #: Attempts when others change the preconditions.
 _ATTEMPTS = 4
 _NAMESPACES = ("merge_request", "mr")
@@ -89,7 +89,7 @@ class _Flag:
 def read_options(options: Iterable[str]) -> Options:
     """Return the merge request options of a push. In descriptions, a backslash and `n` mean a line break."""
     parsed = Options()
-    for option in islice(options, MOST_OPTIONS):
+    for option in islice(options, MAX_OPTIONS):
         text, _, value = option.partition("=")
         namespace, _, name = map(str.strip, text.partition("."))
         if namespace not in _NAMESPACES or not name:
@@ -154,8 +154,8 @@ def _problem(actor: ProjectActor, moved: dict[str, str], options: Options) -> st
     target_project = options.values.get("target_project", actor.project.full_path)
     if target_project.lower() != actor.project.full_path.lower():
         return "merge_request.target_project has to be the project itself"
-    if len(moved) > MOST_BRANCHES:
-        return f"Too many branches pushed ({len(moved)} were pushed, limit is {MOST_BRANCHES})"
+    if len(moved) > MAX_BRANCHES:
+        return f"Too many branches pushed ({len(moved)} were pushed, limit is {MAX_BRANCHES})"
     target = options.values.get("target")
     if target is not None and branch(actor.repository, target) is None:
         return f"Target branch {actor.project.full_path}:{target} does not exist"

@@ -26,7 +26,7 @@ from api_server.state.database import Transaction
 from api_server.state.queue import enqueue
 
 #: A merge request whose head is further down among the pushed commits stays open.
-MOST_ARRIVED = 10_000
+MAX_ARRIVED = 10_000
 
 
 def setup(services: Services) -> None:
@@ -62,7 +62,7 @@ async def _follow_targets(
     targets = await merging_queries.targets_among(transaction, project_id, list(moved))
     for branch, update in moved.items():
         if branch in targets:
-            arrived = await commits_between(repository, update.old, update.new, MOST_ARRIVED)
+            arrived = await commits_between(repository, update.old, update.new, MAX_ARRIVED)
             for merged in await merging_queries.mark_merged(
                 transaction, project_id, branch, arrived, user_id
             ):

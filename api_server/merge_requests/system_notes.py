@@ -19,8 +19,8 @@ from api_server.services import Services
 from api_server.state.database import Transaction
 
 #: Numbers of pushed commits that are named, and that are counted.
-MOST_NAMED = 10
-MOST_COUNTED = 1000
+MAX_NAMED = 10
+MAX_COUNTED = 1000
 
 
 def setup(services: Services) -> None:
@@ -67,19 +67,19 @@ async def _pushed(repositories: Repositories, about: Subject, old_head: str) -> 
     """Return the note about the commits that the source's head has beyond the old one; commits from the
     target get one line."""
     repository = repositories.open(about.project_id)
-    new = await commits_between(repository, old_head, about.head_sha, MOST_COUNTED)
+    new = await commits_between(repository, old_head, about.head_sha, MAX_COUNTED)
     if not new:
         return None
-    source_commits = set(await commits_between(repository, about.base_sha, about.head_sha, MOST_COUNTED))
+    source_commits = set(await commits_between(repository, about.base_sha, about.head_sha, MAX_COUNTED))
     from_target = [sha for sha in new if sha not in source_commits]
     added = [sha for sha in reversed(new) if sha in source_commits]
     lines = []
     if from_target:
         from_branch = f"from branch <code>{escape(about.target_branch)}</code>"
         lines.append(f"{_span(old_head, from_target[0])} - {_number_of(len(from_target))} {from_branch}")
-    if earlier := added[:-MOST_NAMED]:
+    if earlier := added[:-MAX_NAMED]:
         lines.append(f"{_span(earlier[0], earlier[-1])} - {_number_of(len(earlier), 'earlier ')}")
-    titles = {sha: commit_data(repository, sha)["title"] for sha in added[-MOST_NAMED:]}
+    titles = {sha: commit_data(repository, sha)["title"] for sha in added[-MAX_NAMED:]}
     lines += [f"{_short(sha)} - {escape(title)}" for sha, title in titles.items()]
     items = "".join(f"<li>{line}</li>" for line in lines)
     page = f"/{about.full_path}/-/merge_requests/{about.iid}/diffs?diff_id={about.version_id}&start_sha={old_head}"

@@ -19,7 +19,7 @@ from api_server.git.ref_names import MERGE_REQUESTS
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import list_queries, queries
 from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS, MergeRequestEvent
-from api_server.merge_requests.handlers import MOST_COMMITS, ONE
+from api_server.merge_requests.handlers import MAX_COMMITS, ONE
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.services import Key, Services
@@ -115,7 +115,7 @@ async def show_version(
     version = await queries.find_version(database, merge_request.id, params.version_id)
     repository = services[REPOSITORIES].open(project.id)
     async with reading(services, actor):
-        shas = await commits_between(repository, version.base_sha, version.head_sha, MOST_COMMITS)
+        shas = await commits_between(repository, version.base_sha, version.head_sha, MAX_COMMITS)
         files, _ = await all_differences(
             services, repository, version.base_sha, version.head_sha, unidiff=params.unidiff
         )
@@ -127,7 +127,7 @@ async def show_version(
 
 #: Maximum number of merge requests whose heads contain the commit that are examined; the oldest, since later
 #: ones got the commit from their target.
-MOST_CANDIDATES = 10_000
+MAX_CANDIDATES = 10_000
 
 
 @attrs.frozen(kw_only=True)
@@ -162,7 +162,7 @@ async def _bringing(
     """Return the ids of merge requests whose head contains the commit and whose base does not."""
     async with reading(services, actor):
         names = await refs_containing(repository, sha, f"{MERGE_REQUESTS}*/head")
-        iids = sorted(int(name.split("/")[2]) for name in names)[:MOST_CANDIDATES]
+        iids = sorted(int(name.split("/")[2]) for name in names)[:MAX_CANDIDATES]
         candidates = await list_queries.candidates(services.database, project.id, iids)
         bases = {candidate.base_sha for candidate in candidates if candidate.base_sha}
         later = await descendants(repository, sha, bases)

@@ -43,7 +43,7 @@ async def create(
 ) -> str:
     """Create a mirror and return its JSON. Raise 400 if there are too many or the URL is taken."""
     await lock_project(transaction, project.id)
-    after = _fulfilled(services, Configuration(), requested)
+    after = _updated(services, Configuration(), requested)
     await _check_limit(transaction, project, after)
     try:
         created = await queries.create(transaction, project.id, after)
@@ -67,7 +67,7 @@ async def update(
         await lock_project(transaction, project.id)
     before = await queries.lock(transaction, project.id, mirror_id)
     _refuse_asterisks(requested, before)
-    after = _fulfilled(services, before, requested)
+    after = _updated(services, before, requested)
     if after.enabled and not before.enabled:
         await _check_limit(transaction, project, after)
     if configuration.is_retargeted(before, after):
@@ -109,7 +109,7 @@ def _refuse_asterisks(requested: MirrorUpdate, before: Configuration | None) -> 
             raise invalid({"url": ["has asterisks for credentials; send the user name and the password"]})
 
 
-def _fulfilled(services: Services, before: Configuration, requested: MirrorUpdate) -> Configuration:
+def _updated(services: Services, before: Configuration, requested: MirrorUpdate) -> Configuration:
     host = urlsplit(services.settings.base_url).hostname or "localhost"
     try:
         return configuration.apply_update(before, requested, services.vault, host)

@@ -72,10 +72,10 @@ def is_same_repository(url: str, own_url: str) -> bool:
 
     Differences in credentials, `.git`, trailing slashes, letter case, and http or https are ignored; ports count.
     """
-    return _place(url) == _place(own_url)
+    return _address(url) == _address(own_url)
 
 
-def _place(url: str) -> tuple[str, str, int, str]:
+def _address(url: str) -> tuple[str, str, int, str]:
     scp = _SCP_FORM.fullmatch(url) if "://" not in url else None
     if scp:
         return "ssh", _plain_host(scp["host"]), 22, _plain_path(scp["path"])

@@ -141,7 +141,7 @@ BATCH_SIZE = 100
 #: Maximum number of concurrent uploads.
 AT_ONCE = 4
 #: Number of consecutive connection failures after which a run gives up.
-MOST_FAILURES = 4
+MAX_FAILURES = 4
 #: Maximum size of an answer of the target.
 ANSWER_BYTES = 4 * 2**20
 MESSAGE_LENGTH = 300
@@ -172,7 +172,7 @@ class Report:
     @property
     def ended(self) -> bool:
         """Whether to give up: after that many failures, the target itself and not a single object is the cause."""
-        return self.failures >= MOST_FAILURES
+        return self.failures >= MAX_FAILURES
 
 
 @attrs.frozen
@@ -191,9 +191,9 @@ class LfsTarget:
         Results are added to `report` as they occur, so it is right even after a cancellation.
         """
         for start in range(0, len(objects), BATCH_SIZE):
-            some = {each.pointer.oid: each for each in objects[start : start + BATCH_SIZE]}
+            some = {stored.pointer.oid: stored for stored in objects[start : start + BATCH_SIZE]}
             try:
-                answer = await self._ask([each.pointer for each in some.values()])
+                answer = await self._ask([stored.pointer for stored in some.values()])
             except NoLfsError:
                 return
             except LfsError as problem:
@@ -358,8 +358,8 @@ def _server(url: str) -> object:
 async def _beginning(response: aiohttp.ClientResponse) -> bytes:
     """Return the answer's body. Raise `LfsError` if it is too large."""
     body = bytearray()
-    while piece := await response.content.read(64 * 1024):
-        body += piece
+    while chunk := await response.content.read(64 * 1024):
+        body += chunk
         if len(body) > ANSWER_BYTES:
             raise LfsError("The target's answer is too large.")
     return bytes(body)

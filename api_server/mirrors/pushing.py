@@ -158,7 +158,7 @@ def _takes_part(name: str, selects: BranchSelector) -> bool:
 #: Number of refs per push after a push from which the target took nothing; GitLab never pushes more at once.
 SMALL_PUSH = 10
 #: Number of completely refused small pushes after which the rest is given up.
-MOST_REFUSALS = 3
+MAX_REFUSALS = 3
 #: Maximum processor time for the selection of branches, in seconds.
 CHOOSING_SECONDS = 5.0
 
@@ -291,7 +291,7 @@ async def _pushed(push: Push, changes: Sequence[Change]) -> AsyncIterator[PushRe
         report = await push(changes[start : start + SMALL_PUSH])
         yield report
         refusals += report.takes_nothing
-        if refusals == MOST_REFUSALS:
+        if refusals == MAX_REFUSALS:
             rest = changes[start + SMALL_PUSH :]
             yield PushReport(tuple(Result(change.name, "rejected", "not tried") for change in rest), "")
             return

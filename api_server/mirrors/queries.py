@@ -216,7 +216,7 @@ async def begin_run(transaction: Transaction, mirror_id: int) -> Mirror | None:
 
 
 @attrs.frozen
-class Ended:
+class RunResult:
     """The mirror's `status` after a run, and whether a failure has to be reported to the maintainers now."""
 
     status: str
@@ -244,7 +244,7 @@ END = Query(
     RETURNING remote_mirrors.update_status AS status,
         remote_mirrors.update_status = 'failed' AND NOT mirror_before.failure_told AS to_be_told
     """,
-    Ended,
+    RunResult,
 )
 
 
@@ -255,7 +255,7 @@ async def end_run(
     event: Ending,
     last_error: str | None,
     host_keys: Sequence[HostKey] = (),
-) -> Ended | None:
+) -> RunResult | None:
     """End the run with that number; `retry` becomes `fail` after `MAX_RETRIES`. Pin the `host_keys` of the target's
     server if none are pinned yet. Return None if the run was superseded.
 

@@ -18,7 +18,7 @@ from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found
 from api_server.web.route_index import plain
 from api_server.web.routes import ResourceAccess, Role, caller
 
-_MOST_DIGITS = 30
+_MAX_DIGITS = 30
 
 ResourceT = TypeVar("ResourceT", Group, Project)
 
@@ -28,7 +28,7 @@ def id_in(reference: str, parameter: str = "id") -> int | None:
     path. Raise 400 if it exceeds 64 bits (decision D11)."""
     if not (reference.isascii() and reference.removeprefix("-").isdecimal()):
         return None
-    if len(reference) > _MOST_DIGITS or not -MAX_BIGINT - 1 <= int(reference) <= MAX_BIGINT:
+    if len(reference) > _MAX_DIGITS or not -MAX_BIGINT - 1 <= int(reference) <= MAX_BIGINT:
         raise bad_parameters(f"{parameter} is invalid")
     return int(reference)
 

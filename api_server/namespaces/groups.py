@@ -41,7 +41,7 @@ class NewGroup:
 async def create(transaction: Transaction, group: NewGroup, owner_id: int, author: Author) -> int:
     """Create a group owned by `owner_id` and return its id. Raise 400 in GitLab's words."""
     parent = group.parent
-    if parent and len(parent.lineage) > paths.MOST_ANCESTORS:
+    if parent and len(parent.lineage) > paths.MAX_ANCESTORS:
         raise _not_saved("parent", "has too deep level of nesting")
     above = await namespace_queries.hold(transaction, parent.lineage) if parent else None
     visibility = group.visibility or (above.visibility if above else "private")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from api_server.accounts.users import USER_LISTENERS, UserEvent
 from api_server.namespaces import member_queries, removal
-from api_server.namespaces.member_queries import Ended, Member, Withdrawn
+from api_server.namespaces.member_queries import EndedMembership, Member, WithdrawnInvitation
 from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
@@ -78,7 +78,7 @@ async def withdraw_unfounded(transaction: Transaction, user_id: int, author: Aut
 
 
 async def _record_withdrawn(
-    transaction: Transaction, withdrawn: Iterable[Withdrawn], author: Author, reason: str
+    transaction: Transaction, withdrawn: Iterable[WithdrawnInvitation], author: Author, reason: str
 ) -> None:
     for invitation in withdrawn:
         await audit_trail.record(
@@ -96,7 +96,7 @@ async def _record_withdrawn(
 async def record_end(
     transaction: Transaction,
     entity: Entity,
-    member: Member | Ended,
+    member: Member | EndedMembership,
     author: Author,
     message: str | None = None,
     **details: str,
@@ -114,7 +114,7 @@ async def record_end(
     )
 
 
-def _entity_of(row: Ended | Withdrawn) -> Entity:
+def _entity_of(row: EndedMembership | WithdrawnInvitation) -> Entity:
     if row.project_id is not None:
         return Entity("Project", row.project_id, row.full_path)
     return Entity("Group", row.namespace_id or 0, row.full_path)

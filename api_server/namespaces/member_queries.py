@@ -125,7 +125,7 @@ async def find_member(
 
 
 @attrs.frozen
-class Inherited:
+class InheritedRole:
     access_level: int
     group_name: str
 
@@ -138,7 +138,7 @@ class Inherited:
     ORDER BY members.access_level DESC, array_position(%(namespace_ids)s::bigint[], members.namespace_id) DESC
     LIMIT 1
     """)
-async def find_inherited(database: Executor, user_id: int, namespace_ids: list[int]) -> Inherited | None:
+async def find_inherited(database: Executor, user_id: int, namespace_ids: list[int]) -> InheritedRole | None:
     """Return the user's membership with the greatest role in these groups."""
 
 
@@ -265,7 +265,7 @@ async def add(
 
 
 @attrs.frozen
-class Ended:
+class EndedMembership:
     """A membership that has ended, with its user's name and the full path of its group or project."""
 
     id: int
@@ -297,14 +297,14 @@ _ENDED = """
             WHERE namespaces.lineage @> ARRAY[%(group_id)s]::bigint[]))
     {_ENDED}
     """)
-async def remove_below(transaction: Transaction, group_id: int, user_id: int) -> list[Ended]:
+async def remove_below(transaction: Transaction, group_id: int, user_id: int) -> list[EndedMembership]:
     """End the user's direct memberships of the group's subgroups and projects, and return them."""
 
 
 @statement(
     f"DELETE FROM members USING users WHERE users.id = members.user_id AND members.user_id = %(user_id)s {_ENDED}"
 )
-async def remove_all_of(transaction: Transaction, user_id: int) -> list[Ended]:
+async def remove_all_of(transaction: Transaction, user_id: int) -> list[EndedMembership]:
     """End all memberships of a user, and return them."""
 
 
@@ -317,12 +317,12 @@ async def remove_all_of(transaction: Transaction, user_id: int) -> list[Ended]:
     """)
 async def remove_expired(
     transaction: Transaction, user_id: int | None, namespace_id: int | None, project_id: int | None
-) -> list[Ended]:
+) -> list[EndedMembership]:
     """End expired memberships and return them: those of one user in one group or project, or (None) all."""
 
 
 @attrs.frozen
-class Withdrawn:
+class WithdrawnInvitation:
     """A withdrawn invitation, with the full path of its group or project."""
 
     email: str
@@ -357,7 +357,7 @@ async def remove_invitations_by(
     project_id: int | None = None,
     below: bool = False,
     everywhere: bool = False,
-) -> list[Withdrawn]:
+) -> list[WithdrawnInvitation]:
     """Withdraw and return the user's invitations in that place, and those that the user may no longer
     make."""
 

@@ -140,7 +140,7 @@ def source_of(resource: Group | Project) -> Source:
 
 
 #: Maximum number of users that one request may add.
-MOST_USERS = 100
+MAX_USERS = 100
 
 
 class Person(Protocol):
@@ -231,8 +231,8 @@ async def add_several(
 ) -> dict[str, str]:
     """Make several users members. Return the problems by user name (by id if there is no such user). Raise
     400."""
-    if len(user_ids) > MOST_USERS:
-        raise bad_request(f"Too many users specified (limit is {MOST_USERS})")
+    if len(user_ids) > MAX_USERS:
+        raise bad_request(f"Too many users specified (limit is {MAX_USERS})")
     problems: dict[str, str] = {}
     for user_id in user_ids:
         user = await user_queries.find_user(transaction, user_id)

@@ -9,8 +9,8 @@ from api_server.state.database import Transaction
 
 #: Maximum number of groups above a group, as in GitLab; a full path adds segments for the group itself and a
 #: project.
-MOST_ANCESTORS = 20
-MOST_SEGMENTS = MOST_ANCESTORS + 2
+MAX_ANCESTORS = 20
+MAX_SEGMENTS = MAX_ANCESTORS + 2
 #: Names that would collide with pages of a project.
 _RESERVED_WITHIN = frozenset(
     [

@@ -192,7 +192,7 @@ _OWNERS = frozenset({"path", "visibility"})
 _LEAST_TIMEOUT = 600
 #: A month in Rails, in seconds.
 _TIMEOUTS_END = 2_629_746
-_MOST_DEPTH = 1000
+_MAX_DEPTH = 1000
 
 
 async def update(
@@ -243,8 +243,8 @@ def check_numbers(build_timeout: int, git_depth: int) -> None:
         raise invalid({"build_timeout": ["needs to be between 10 minutes and 1 month"]})
     if git_depth < 0:
         raise invalid({"ci_cd_settings.default_git_depth": ["must be greater than or equal to 0"]})
-    if git_depth > _MOST_DEPTH:
-        raise invalid({"ci_cd_settings.default_git_depth": [f"must be less than or equal to {_MOST_DEPTH}"]})
+    if git_depth > _MAX_DEPTH:
+        raise invalid({"ci_cd_settings.default_git_depth": [f"must be less than or equal to {_MAX_DEPTH}"]})
 
 
 def _check_ci_file(path: str | None) -> None:

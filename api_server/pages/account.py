@@ -220,7 +220,7 @@ def _offered(visitor: Visitor) -> dict[str, str]:
 
 SESSIONS = f"{PROFILE}/active_sessions"
 #: Maximum number of sessions listed. Older ones can be ended only together with all others.
-MOST_SESSIONS = 100
+MAX_SESSIONS = 100
 
 #: Words in `User-Agent` headers, and the browsers and systems that they stand for. The first word found decides.
 _BROWSERS = {"Edg": "Edge", "OPR": "Opera", "Firefox": "Firefox", "Chrom": "Chromium", "Safari": "Safari"}
@@ -242,9 +242,9 @@ class SessionId:
 @pages.get(SESSIONS, access=SIGNED_IN)
 async def list_sessions(request: web.Request, visitor: Visitor) -> web.Response:
     rows = await queries.list_sessions(
-        context.services(request).database, user_of(visitor).id, digest(visitor.cookie), MOST_SESSIONS
+        context.services(request).database, user_of(visitor).id, digest(visitor.cookie), MAX_SESSIONS
     )
-    with_browsers = [(each, browser_named(each.user_agent or "")) for each in rows]
+    with_browsers = [(session, browser_named(session.user_agent or "")) for session in rows]
     return page.answer(request, visitor, "account/sessions.html", sessions=with_browsers)
 
 

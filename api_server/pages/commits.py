@@ -28,8 +28,8 @@ from api_server.web.pagination import Paginated, offset_page
 from api_server.web.routes import caller_or_anonymous
 
 #: Maximum number of lines in all diffs of a page together, and of bytes in the diff of one file.
-MOST_LINES = 3000
-MOST_BYTES = 128 * 1024
+MAX_LINES = 3000
+MAX_BYTES = 128 * 1024
 
 _KINDS = {"+": "added", "-": "removed", "@": "hunk", "\\": "hunk"}
 
@@ -58,7 +58,7 @@ async def read_differences(
     Raise `TooBusy`, and 503 if it takes too long."""
     services = context.services(request)
     max_files = services.settings.diff_max_files
-    limits = DiffLimits(diff_max_files=max_files, diff_max_lines=MOST_LINES, diff_max_patch_bytes=MOST_BYTES)
+    limits = DiffLimits(diff_max_files=max_files, diff_max_lines=MAX_LINES, diff_max_patch_bytes=MAX_BYTES)
     async with reading(services, caller_or_anonymous(request)):
         files, total = await differences(repository, old, new, limits, skip=page.offset, limit=page.size)
     rows = ListPage("", page.offset + page.size < total, None, total)
@@ -96,7 +96,7 @@ def _lines(text: str) -> Sequence[Line]:
 pages = Pages()
 
 #: Maximum number of commits that a comparison lists.
-MOST_COMPARED = 100
+MAX_COMPARED = 100
 
 
 @attrs.frozen(kw_only=True)
@@ -174,12 +174,12 @@ async def show_commit(
 
 @attrs.frozen
 class Comparison:
-    """The differences between two commits: at most `MOST_COMPARED` commits, and a page of the changed files."""
+    """The differences between two commits: at most `MAX_COMPARED` commits, and a page of the changed files."""
 
     commits: list[dict[str, Any]]
     more: bool
     files: Sequence[FileDifference]
-    listed: ListPage
+    list_page: ListPage
 
 
 async def read_comparison(
@@ -192,10 +192,10 @@ async def read_comparison(
     old, new = commit_named(repository, first), commit_named(repository, second)
     async with reading(services, caller_or_anonymous(request)):
         base = await commits.merge_base(repository, old, new) if since_parting else old
-        shas = await commits.commits_between(repository, old, new, MOST_COMPARED + 1)
+        shas = await commits.commits_between(repository, old, new, MAX_COMPARED + 1)
     files, rows = await read_differences(request, repository, base, new, part)
-    entries = await entities.commit_list(repository, shas[:MOST_COMPARED], url_of(services, project))
-    return Comparison(entries, len(shas) > MOST_COMPARED, files, rows)
+    entries = await entities.commit_list(repository, shas[:MAX_COMPARED], url_of(services, project))
+    return Comparison(entries, len(shas) > MAX_COMPARED, files, rows)
 
 
 @pages.get("/{project}/-/compare/{refs:.+}", access=project(feature="repository"))
@@ -216,6 +216,6 @@ async def compare(request: web.Request, visitor: Visitor, params: Compare, proje
         commits=comparison.commits,
         more=comparison.more,
         files=comparison.files,
-        total=comparison.listed.total,
-        pages=pager(request, part, comparison.listed),
+        total=comparison.list_page.total,
+        pages=pager(request, part, comparison.list_page),
     )

@@ -32,7 +32,7 @@ from api_server.web.routes import ask, caller
 pages = Pages()
 
 #: Maximum size, in bytes, of a file that can be edited here.
-_MOST_BYTES = 1024 * 1024
+_MAX_BYTES = 1024 * 1024
 #: The first word of the default commit message, by action.
 _DEEDS = {"create": "Add", "update": "Update", "move": "Move", "delete": "Delete"}
 #: The text that the form of a new CI file contains.
@@ -224,7 +224,7 @@ def _new_branch(visitor: Visitor, target: EditTarget) -> str:
 async def _text(target: EditTarget) -> str:
     """Return the file's text. Raise 422 if it is not UTF-8 or too large to be edited."""
     file = target.file
-    if (file.size or 0) > _MOST_BYTES:
+    if (file.size or 0) > _MAX_BYTES:
         raise invalid("The file is too large to edit in the browser: change it with Git", status=422)
     assert target.at is not None  # noqa: S101 - a file that exists is in a commit
     data = await asyncio.to_thread(trees.read_blob, target.at.repository, file)

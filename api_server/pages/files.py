@@ -25,7 +25,7 @@ from api_server.pages.page import pager, url_path
 from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Visitor
 from api_server.pages.text import rendering
-from api_server.pages.text.rendering import MOST_MARKDOWN
+from api_server.pages.text.rendering import MAX_MARKDOWN
 from api_server.state.listing import ListPage, Page
 from api_server.static_objects import raw
 from api_server.web import context
@@ -34,7 +34,7 @@ from api_server.web.pagination import Paginated, offset_page
 from api_server.web.routes import Role, caller_or_anonymous
 
 #: Maximum number of names in the path above a page. Each is a link that contains the whole path up to it.
-MOST_SHOWN = 50
+MAX_SHOWN = 50
 
 
 @attrs.frozen
@@ -48,9 +48,9 @@ class TreePath:
 
     @property
     def trail(self) -> list[tuple[str, str]]:
-        """The names and paths of the folders above and of the file or folder itself: the last `MOST_SHOWN` of them."""
+        """The names and paths of the folders above and of the file or folder itself: the last `MAX_SHOWN` of them."""
         parts = self.path.split("/") if self.path else []
-        numbers = range(max(0, len(parts) - MOST_SHOWN), len(parts))
+        numbers = range(max(0, len(parts) - MAX_SHOWN), len(parts))
         return [(parts[number], "/".join(parts[: number + 1])) for number in numbers]
 
 
@@ -89,9 +89,9 @@ async def entry_at(request: web.Request, project: Project, rest: str) -> tuple[T
 
 
 #: Maximum number of lines of a file that are shown.
-MOST_LINES = 5000
+MAX_LINES = 5000
 #: Maximum size, in bytes, of an image that is shown.
-MOST_IMAGE = 10 * 2**20
+MAX_IMAGE = 10 * 2**20
 #: A file with a NUL in so many first bytes is binary, as in git.
 _LOOKED_AT = 8000
 _MARKDOWN = (".md", ".markdown", ".mdown", ".mkd", ".mkdn")
@@ -133,9 +133,9 @@ async def shown_file(
     its target."""
     name = entry.path.lower()
     renders = is_markdown(name) and entry.kind != "symlink" and not plain
-    if (entry.size or 0) <= MOST_IMAGE and name.endswith(tuple(_IMAGES)) and entry.kind != "symlink":
+    if (entry.size or 0) <= MAX_IMAGE and name.endswith(tuple(_IMAGES)) and entry.kind != "symlink":
         return ShownFile("image")
-    if (entry.size or 0) > (MOST_MARKDOWN if renders else IN_MEMORY_BYTES):
+    if (entry.size or 0) > (MAX_MARKDOWN if renders else IN_MEMORY_BYTES):
         return ShownFile("document" if name.endswith(".pdf") else "large")
     data = await asyncio.to_thread(trees.read_blob, tree_path.repository, entry)
     if data.startswith(b"%PDF-"):
@@ -150,7 +150,7 @@ async def shown_file(
     lines: Sequence[str] = text.removesuffix("\n").split("\n")
     if entry.kind != "symlink":
         lines = await rendering.coloured_lines(request, entry.path.rpartition("/")[2], text) or lines
-    return ShownFile("source", lines=lines[:MOST_LINES], cut=len(lines) > MOST_LINES)
+    return ShownFile("source", lines=lines[:MAX_LINES], cut=len(lines) > MAX_LINES)
 
 
 pages = Pages()
@@ -195,7 +195,7 @@ async def show_image(request: web.Request, params: ShowImage, project: Project) 
     """Return an image for our own pages, whose content security policy forbids the host to which `/-/raw` may redirect.
     SVG is never shown."""
     tree_path, entry = await entry_at(request, project, params.rest)
-    if not entry.is_blob or (entry.size or 0) > MOST_IMAGE:
+    if not entry.is_blob or (entry.size or 0) > MAX_IMAGE:
         raise not_found("Image")
     headers = raw.SAFETY | {
         hdrs.ETAG: f'"{entry.id}"',
@@ -282,7 +282,7 @@ async def list_tags(
 
 
 #: Lines on one page.
-MOST_BLAMED_LINES = 500
+MAX_BLAMED_LINES = 500
 _LAST_SECOND = 253402300799  # the end of the year 9999
 
 
@@ -315,7 +315,7 @@ async def show_blame(
     if not entry.is_blob:
         return page.see_other(request, visitor, f"/{project.full_path}/-/tree/{page.url_path(params.rest)}")
     file = await shown_file(request, visitor, project, tree_path, entry, plain=True)
-    part = Page(MOST_BLAMED_LINES, (params.page - 1) * MOST_BLAMED_LINES)
+    part = Page(MAX_BLAMED_LINES, (params.page - 1) * MAX_BLAMED_LINES)
     lines = list(enumerate(file.lines, 1))[part.offset : part.offset + part.size] if entry.size else []
     blamed = []
     if lines:
@@ -331,6 +331,6 @@ async def show_blame(
         project=project,
         at=tree_path,
         file=file,
-        chunks=[Chunk(each.commit, lines[each.first - lines[0][0] :][: each.count]) for each in blamed],
+        chunks=[Chunk(hunk.commit, lines[hunk.first - lines[0][0] :][: hunk.count]) for hunk in blamed],
         pages=pager(request, part, rows),
     )

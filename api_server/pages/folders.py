@@ -33,7 +33,7 @@ from api_server.web.routes import caller_or_anonymous
 from common.concurrency import TooBusy
 
 #: Maximum number of entries of a folder on one page.
-MOST_ENTRIES = 100
+MAX_ENTRIES = 100
 #: A cache of the last commits of entries. Its keys are the commit shown, the folder, and a page's first and last entry.
 FOLDER_COMMITS = Key[LRUCache[tuple[str, ...], dict[str, str]]]("folder_commits")
 
@@ -60,7 +60,7 @@ class Folder:
     """A page of a folder: some of its entries, its last commit and that commit's newest pipeline."""
 
     entries: Sequence[FolderEntry]
-    listed: ListPage
+    list_page: ListPage
     commit: Mapping[str, Any] | None
     pipeline: Mapping[str, Any] | None
 
@@ -153,7 +153,7 @@ pages = Pages()
 @attrs.frozen(kw_only=True)
 class ShowTree(Paginated):
     rest: str
-    per_page: int = MOST_ENTRIES
+    per_page: int = MAX_ENTRIES
 
 
 @pages.get("/{project}/-/tree", access=project(feature="repository"))
@@ -182,5 +182,5 @@ async def show_tree(
         readme_path=readme_path,
         readme=readme,
         may_edit=may_edit(tree_path, project, visitor),
-        pages=pager(request, part, folder.listed),
+        pages=pager(request, part, folder.list_page),
     )

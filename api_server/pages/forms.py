@@ -54,7 +54,7 @@ class RefusedForm:
     """A form that was sent to `path` and refused."""
 
     path: str
-    sent: Form
+    form: Form
     problems: Problems
     #: The status of the page that shows the form again.
     status: int
@@ -81,7 +81,7 @@ class Fields:
         return otherwise if self._is_new(name) else shown_again(name, self._typed(name))
 
     def _typed(self, name: str) -> Any:
-        value: Any = {} if self.refused is None else self.refused.sent
+        value: Any = {} if self.refused is None else self.refused.form
         for key in _keys_of(name):
             value = value.get(key, "") if isinstance(value, Mapping) else ""
         return value
@@ -140,7 +140,7 @@ def _keys_of(name: str) -> list[str]:
 
 
 @attrs.frozen
-class Offered:
+class Choices:
     """The options of a field, for `forms.html`. If there are more than these, others can be typed."""
 
     choices: list[Any]

@@ -17,7 +17,7 @@ from api_server.merge_requests.note_handlers import WRITE
 from api_server.namespaces import member_handlers
 from api_server.namespaces.resources import Project
 from api_server.pages import commits, page
-from api_server.pages.forms import Offered
+from api_server.pages.forms import Choices
 from api_server.pages.merge_requests import OneMergeRequest, ShowMergeRequest, show_merge_request
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
@@ -31,9 +31,9 @@ pages = Pages()
 _LIST = "/{project}/-/merge_requests"
 _ONE = f"{_LIST}/{{iid}}"
 #: Maximum number of branches and of people that are offered, and of files that are shown below the form.
-_MOST_BRANCHES = 500
-_MOST_PEOPLE = 100
-_MOST_FILES = 50
+_MAX_BRANCHES = 500
+_MAX_PEOPLE = 100
+_MAX_FILES = 50
 #: The part of a branch's name before its words: `feature/`, `42-`.
 _BEFORE_WORDS = re.compile(r"^(.*/)?(\d+[-_])?")
 
@@ -64,7 +64,7 @@ async def show_new(
     comparison, problem = None, ""
     if source:
         try:
-            comparison = await commits.read_comparison(request, project, target, source, Page(_MOST_FILES))
+            comparison = await commits.read_comparison(request, project, target, source, Page(_MAX_FILES))
         except ApiError as refused:
             if refused.status != 404:
                 raise
@@ -95,21 +95,21 @@ async def create(request: web.Request, visitor: Visitor, form: Form, project: Pr
     return page.see_other(request, visitor, f"/{project.full_path}/-/merge_requests/{merge_request['iid']}")
 
 
-async def _branches(request: web.Request, project: Project, *chosen: str) -> Offered:
+async def _branches(request: web.Request, project: Project, *chosen: str) -> Choices:
     """Return the chosen branches and then the first ones by name, as options."""
     repository = await opened(context.services(request), project)
     branches = await reading_refs(request, references.branches, repository)
-    names = dict.fromkeys([*filter(None, chosen), *(branch.name for branch in branches[:_MOST_BRANCHES])])
-    return Offered([(name, name) for name in names], len(branches) <= _MOST_BRANCHES)
+    names = dict.fromkeys([*filter(None, chosen), *(branch.name for branch in branches[:_MAX_BRANCHES])])
+    return Choices([(name, name) for name in names], len(branches) <= _MAX_BRANCHES)
 
 
-async def _people(request: web.Request, project: Project, chosen: Iterable[dict[str, Any]] = ()) -> Offered:
+async def _people(request: web.Request, project: Project, chosen: Iterable[dict[str, Any]] = ()) -> Choices:
     """Return the chosen users and then the first members, as options."""
-    members = await page.read_list(request, member_handlers.list_all_members, project, per_page=_MOST_PEOPLE)
+    members = await page.read_list(request, member_handlers.list_all_members, project, per_page=_MAX_PEOPLE)
     people = {
-        each["id"]: (each["id"], each["name"], f"@{each['username']}") for each in [*chosen, *members.rows]
+        user["id"]: (user["id"], user["name"], f"@{user['username']}") for user in [*chosen, *members.rows]
     }
-    return Offered(list(people.values()), members.pages.next is None)
+    return Choices(list(people.values()), members.pages.next is None)
 
 
 def _suggestion(source: str, new: list[dict[str, Any]]) -> tuple[str, str]:
@@ -134,7 +134,7 @@ async def _fields(request: web.Request, form: Form) -> dict[str, Any]:
 async def _user_ids(request: web.Request, field: str, typed: str) -> list[int]:
     """Return the ids of the users with the typed user names. Raise 400 for a name that nobody has."""
     ids = []
-    for name in re.split(r"[\s,]+", typed)[:_MOST_PEOPLE]:
+    for name in re.split(r"[\s,]+", typed)[:_MAX_PEOPLE]:
         users = await page.read(request, user_handlers.list_users, username=name.removeprefix("@"))
         if name and not users:
             raise invalid({field: [f"No user with the username {name}."]})
@@ -243,10 +243,10 @@ class Resolve(ShowMergeRequest):
 async def comment(request: web.Request, visitor: Visitor, params: Comment, project: Project) -> web.Response:
     fields = {"merge_request_iid": params.iid, "body": params.body}
     if params.thread:
-        made = await page.read(request, note_handlers.create_discussion, project, **fields)
-        return _at_note(request, visitor, project, params, made["notes"][0]["id"])
-    made = await page.read(request, note_handlers.create_note, project, **fields)
-    return _at_note(request, visitor, project, params, made["id"])
+        thread = await page.read(request, note_handlers.create_discussion, project, **fields)
+        return _at_note(request, visitor, project, params, thread["notes"][0]["id"])
+    note = await page.read(request, note_handlers.create_note, project, **fields)
+    return _at_note(request, visitor, project, params, note["id"])
 
 
 @pages.post(f"{_ONE}/notes/{{note_id}}/edit", access=WRITE, form_page=show_merge_request)

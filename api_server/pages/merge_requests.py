@@ -77,8 +77,8 @@ def ways(entity: Mapping[str, Any], project: Project) -> list[tuple[str, str]]:
 pages = Pages()
 
 #: Maximum number of entries of each list on the page of a merge request, and of threads.
-MOST = 20
-MOST_THREADS = 100
+_SHOWN = 20
+MAX_THREADS = 100
 
 
 @attrs.frozen(kw_only=True)
@@ -130,7 +130,7 @@ async def show_merge_request(
     looks_after = project.role >= Role.MAINTAINER
     repository = services[REPOSITORIES].open(project.id)
     files, differing = await commits.read_differences(
-        request, repository, row.base_sha, row.head_sha, Page(MOST)
+        request, repository, row.base_sha, row.head_sha, Page(_SHOWN)
     )
     threads = await _threads(request, params, ids)
     notes = [note for thread in threads.rows for note in thread["notes"]]
@@ -146,12 +146,12 @@ async def show_merge_request(
         description=description,
         obstacle=obstacle(entity["detailed_merge_status"]),
         ways=ways(entity, project),
-        commits=await page.read(request, handlers.list_commits, **ids, per_page=MOST),
+        commits=await page.read(request, handlers.list_commits, **ids, per_page=_SHOWN),
         files=files,
         total=differing.total or 0,
         approvals=await page.read(request, handlers.show_approvals, **ids),
         checks=await _read_unless_forbidden(request, checks.list_checks, **ids),
-        deliveries=await queries.deliveries_of_merge_request(services.database, row.id, MOST)
+        deliveries=await queries.deliveries_of_merge_request(services.database, row.id, _SHOWN)
         if looks_after
         else [],
         pipelines=await page.read(request, handlers.list_pipelines, **ids) if project.shows_pipelines else [],
@@ -162,7 +162,7 @@ async def show_merge_request(
         maintains=looks_after,
         may_act=allows(CHANGE, project, visitor),
         may_comment=allows(note_handlers.WRITE, project, visitor),
-        most=MOST,
+        most=_SHOWN,
         going_on=GOING_ON,
     )
 
@@ -172,8 +172,8 @@ async def _threads(request: web.Request, params: ShowMergeRequest, ids: dict[str
     number, handler = params.page, note_handlers.list_discussions
     if number is None:
         single = await ask(request, handler, **ids, per_page=1)
-        number = max(1, -(-int(single.headers["X-Total"]) // MOST_THREADS))
-    return await page.read_list(request, handler, **ids, page=number, per_page=MOST_THREADS)
+        number = max(1, -(-int(single.headers["X-Total"]) // MAX_THREADS))
+    return await page.read_list(request, handler, **ids, page=number, per_page=MAX_THREADS)
 
 
 async def _read_unless_forbidden(request: web.Request, handler: Handler, **fields: Any) -> Any:

@@ -11,7 +11,7 @@ from api_server.accounts.path_rules import FULL_PATH
 from api_server.code import git_http_handlers
 from api_server.namespaces import namespace_queries, project_queries
 from api_server.namespaces.access import group, visible_group
-from api_server.namespaces.paths import MOST_SEGMENTS, problem_with
+from api_server.namespaces.paths import MAX_SEGMENTS, problem_with
 from api_server.namespaces.resources import Group
 from api_server.pages import gitlab_addresses, new_projects, page, routes
 from api_server.pages.page import pager
@@ -155,7 +155,7 @@ def _outermost_project(path: str) -> str | None:
 
 def _leads_somewhere(path: str) -> bool:
     """Return whether a project, group or user may have that full path."""
-    if path.count("/") >= MOST_SEGMENTS or not _FULL_PATH.fullmatch(path):
+    if path.count("/") >= MAX_SEGMENTS or not _FULL_PATH.fullmatch(path):
         return False
     first, *others = path.split("/")
     return problem_with(first, within=False) is None and all(

@@ -20,7 +20,7 @@ from api_server.web.routes import SIGNED_IN
 pages = Pages()
 
 #: Maximum number of namespaces offered. The page of each group has a link to the form that chooses its namespace.
-_MOST_NAMESPACES = 500
+_MAX_NAMESPACES = 500
 
 
 @attrs.frozen(kw_only=True)
@@ -34,10 +34,12 @@ class NewProject:
 async def show_new_project(request: web.Request, visitor: Visitor, params: NewProject) -> web.Response:
     user = user_of(visitor)
     offered = await project_queries.namespaces_of(
-        context.services(request).database, user.id, admin=user.admin, limit=_MOST_NAMESPACES
+        context.services(request).database, user.id, admin=user.admin, limit=_MAX_NAMESPACES
     )
     namespaces = [
-        (each.id, each.full_path) for each in offered if projects.may_create_in(each, admin=user.admin)
+        (namespace.id, namespace.full_path)
+        for namespace in offered
+        if projects.may_create_in(namespace, admin=user.admin)
     ]
     if params.namespace_id not in (None, *(key for key, _ in namespaces)):
         chosen = await page.read(request, group_handlers.show_namespace, id=str(params.namespace_id))

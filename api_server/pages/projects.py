@@ -12,7 +12,7 @@ from api_server.namespaces.resources import Project
 from api_server.pages import files as file_pages
 from api_server.pages import page
 from api_server.pages.files import ShownFile, TreePath
-from api_server.pages.folders import MOST_ENTRIES, Folder, read_folder, read_readme
+from api_server.pages.folders import MAX_ENTRIES, Folder, read_folder, read_readme
 from api_server.pages.page import pager
 from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import NOBODY, Visitor
@@ -66,7 +66,7 @@ async def _contents(request: web.Request, visitor: Visitor, project: Project) ->
     if head is None:
         return Contents(branches=len(branches))
     root = TreePath(repository, project.default_branch, head.commit, "")
-    folder = await read_folder(request, project, root, Page(MOST_ENTRIES))
+    folder = await read_folder(request, project, root, Page(MAX_ENTRIES))
     readme_path, readme = await read_readme(request, visitor, project, root)
     has_ci = trees.find_entry(repository, head.commit, project.ci_file) is not None
     return Contents(folder, len(branches), root, readme_path, readme, has_ci)

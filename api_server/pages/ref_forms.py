@@ -18,7 +18,7 @@ from api_server.web.routes import ask
 pages = Pages()
 
 #: Maximum number of links in the form of a new release.
-_MOST_LINKS = 3
+_MAX_LINKS = 3
 
 
 @attrs.frozen(kw_only=True)
@@ -100,7 +100,7 @@ async def show_new_release(
         "projects/new_release.html",
         project=project,
         tag_name=params.tag_name,
-        most_links=_MOST_LINKS,
+        most_links=_MAX_LINKS,
     )
 
 
@@ -120,7 +120,7 @@ def _links(form: Form) -> list[dict[str, Any]]:
     """Return the links whose fields are not both empty."""
     rows = [
         {"name": form.get(f"link_name_{number}", ""), "url": form.get(f"link_url_{number}", "")}
-        for number in range(_MOST_LINKS)
+        for number in range(_MAX_LINKS)
     ]
     return [row for row in rows if row["name"] or row["url"]]
 

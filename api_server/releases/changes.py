@@ -24,7 +24,7 @@ from api_server.git.ref_names import TAGS
 from api_server.git.repositories import Repository
 from api_server.namespaces.resources import Project
 from api_server.releases import queries
-from api_server.releases.queries import OfTag, Release
+from api_server.releases.queries import DeletedRelease, Release
 from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
@@ -210,7 +210,11 @@ def _exists() -> ApiError:
 
 
 async def _record(
-    transaction: Transaction, event_type: str, author: Author, entity: Entity, release: Release | OfTag
+    transaction: Transaction,
+    event_type: str,
+    author: Author,
+    entity: Entity,
+    release: Release | DeletedRelease,
 ) -> None:
     target = entity.target(release.id, release.name)
     await audit_trail.record(transaction, event_type, author, target, tag=release.tag)
@@ -278,7 +282,7 @@ async def _react(
         await _record(transaction, "release_deleted_audit_event", _author(user_id, release), entity, release)
 
 
-def _author(user_id: int | None, release: OfTag) -> Author:
+def _author(user_id: int | None, release: DeletedRelease) -> Author:
     if user_id is None or release.author_name is None:
         return SYSTEM
     return Author(

@@ -112,7 +112,7 @@ async def delete_release(transaction: Transaction, release_id: int) -> None: ...
 
 
 @attrs.frozen
-class OfTag:
+class DeletedRelease:
     """A release that was deleted with its tag, and the user who deleted the tag (None if unknown)."""
 
     id: int
@@ -135,7 +135,7 @@ class OfTag:
     """)
 async def delete_of_tags(
     transaction: Transaction, project_id: int, tags: Sequence[str], user_id: int | None
-) -> list[OfTag]: ...
+) -> list[DeletedRelease]: ...
 
 
 LIST_LINKS = ListQuery(

@@ -197,7 +197,7 @@ class GrowingFile:
 #: Interval in seconds in which a waiting request checks that its client is still connected.
 _LOOKS_EVERY = 0.5
 #: Seconds for which too large archives are cached, and the maximum number of them.
-_REMEMBERED, _MOST_REMEMBERED = 600, 1000
+_REMEMBERED, _MAX_REMEMBERED = 600, 1000
 
 
 @attrs.frozen(kw_only=True)
@@ -335,7 +335,7 @@ class ArchiveStore:
     def _remember(self, file: Path, reason: str) -> None:
         """Cache that the archive is too large, so that repeated requests do not build it again."""
         self._too_large[file] = asyncio.get_running_loop().time() + _REMEMBERED, reason
-        while len(self._too_large) > _MOST_REMEMBERED:
+        while len(self._too_large) > _MAX_REMEMBERED:
             del self._too_large[next(iter(self._too_large))]
 
     def _check_size(self, file: Path) -> None:

@@ -108,7 +108,7 @@ async def _send(
 
 def _resolve(services: Services, path: StaticPath, project: Project) -> RequestedArchive:
     """Return the archive that the path names. Raise `NotFoundError`."""
-    requested, ref = _first_there(services, path, project)
+    requested, ref = _first_existing(services, path, project)
     query = dict(path.query)
     inner = query.get("path", "")
     is_plain = requested.name == _plain_name(project, ref)
@@ -116,7 +116,7 @@ def _resolve(services: Services, path: StaticPath, project: Project) -> Requeste
     return _archive_of(project, ref, requested.format, inner, appends_sha=appends_sha)
 
 
-def _first_there(
+def _first_existing(
     services: Services, path: StaticPath, project: Project
 ) -> tuple[static_paths.Archive, Resolved]:
     """Return the first reading of the path whose ref exists, with that ref. Raise `NotFoundError`."""
@@ -159,10 +159,10 @@ def _plain_name(project: Project, ref: Resolved) -> str:
     return f"{project.path}-{ref.name.replace('/', '-')}"
 
 
-def _appends_sha(wish: str | None, ref: Resolved, named_plainly: bool) -> bool:
+def _appends_sha(requested: str | None, ref: Resolved, named_plainly: bool) -> bool:
     """Return the requested value; without one, True unless the ref is the SHA or the URL names the file without it."""
-    if wish is not None:
-        return wish == "true"
+    if requested is not None:
+        return requested == "true"
     return ref.name != ref.commit and not named_plainly
 
 

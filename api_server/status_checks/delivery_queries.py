@@ -120,7 +120,7 @@ async def forget(transaction: Transaction, before: datetime.datetime) -> None: .
 
 
 @attrs.frozen(kw_only=True)
-class Due:
+class DueDelivery:
     """A delivery that this process has taken. `attempts` counts all, `tries` those since it was last queued."""
 
     id: int
@@ -176,7 +176,7 @@ TAKE_DUE = Statement(
     RETURNING deliveries.id, deliveries.webhook_id::text AS webhook_id, deliveries.check_id, deliveries.body,
         deliveries.attempts, deliveries.tries, checks.external_url, checks.shared_secret
     """,
-    Due,
+    DueDelivery,
 )
 
 
@@ -187,7 +187,7 @@ async def take_due(
     busy: Mapping[int, int],
     per_check: int,
     limit: int,
-) -> list[Due]:
+) -> list[DueDelivery]:
     """Take and return up to `limit` due deliveries, at most `per_check` for one check, including those in `busy`.
 
     They become due again after `lease`, unless their outcome is recorded before. `busy` is the number of attempts
@@ -212,7 +212,7 @@ async def release(transaction: Transaction, ids: list[int]) -> None:
 
 
 @attrs.frozen
-class Recorded:
+class RecordedAttempt:
     """A delivery whose attempt has been recorded, and the former state of its check."""
 
     id: int
@@ -279,7 +279,7 @@ RECORD = Statement(
     WHERE recorded.same_url
     ORDER BY recorded.id
     """,
-    Recorded,
+    RecordedAttempt,
 )
 
 
@@ -287,25 +287,25 @@ RECORD = Statement(
 class DeliveryResult:
     """The outcome of an attempt, and the time of the next one (None after success and after the last attempt)."""
 
-    delivery: Due
+    delivery: DueDelivery
     outcome: Outcome
     next_attempt_at: datetime.datetime | None
 
 
-async def record(transaction: Transaction, results: Sequence[DeliveryResult]) -> list[Recorded]:
+async def record(transaction: Transaction, results: Sequence[DeliveryResult]) -> list[RecordedAttempt]:
     """Record attempts of different deliveries, and update these deliveries and their checks.
 
     Return the deliveries that still exist and whose checks still have the URL that the attempt was made to.
     """
-    outcomes = [each.outcome for each in results]
+    outcomes = [result.outcome for result in results]
     return await transaction.rows(
         RECORD,
-        ids=[each.delivery.id for each in results],
-        check_ids=list({each.delivery.check_id for each in results}),
-        tries=[each.delivery.tries for each in results],
-        urls=[each.delivery.external_url for each in results],
+        ids=[result.delivery.id for result in results],
+        check_ids=list({result.delivery.check_id for result in results}),
+        tries=[result.delivery.tries for result in results],
+        urls=[result.delivery.external_url for result in results],
         succeeded=[outcome.succeeded for outcome in outcomes],
-        next_attempt_at=[each.next_attempt_at for each in results],
+        next_attempt_at=[result.next_attempt_at for result in results],
         request_headers=[_json(outcome.request_headers) for outcome in outcomes],
         response_status=[outcome.status for outcome in outcomes],
         response_headers=[None if o.status is None else _json(o.headers) for o in outcomes],

@@ -27,7 +27,7 @@ from api_server.state.errors import Unavailable
 from api_server.state.secrets import Vault
 from api_server.status_checks import checks, delivery_queries, queries
 from api_server.status_checks.attempts import TIMEOUT, Message, Outcome, retry_after, send, wait_after
-from api_server.status_checks.delivery_queries import DeliveryResult, Due
+from api_server.status_checks.delivery_queries import DeliveryResult, DueDelivery
 from common.concurrency import Gate, end
 from common.lifecycle import BackgroundTasks, Shutdown
 
@@ -60,8 +60,8 @@ class Dispatcher:
     _session: aiohttp.ClientSession
     _vault: Vault
     _random: Callable[[], float]
-    _in_flight: dict["asyncio.Task[None]", Due] = attrs.field(init=False, factory=dict)
-    _results: list[tuple[Due, Outcome]] = attrs.field(init=False, factory=list)
+    _in_flight: dict["asyncio.Task[None]", DueDelivery] = attrs.field(init=False, factory=dict)
+    _results: list[tuple[DueDelivery, Outcome]] = attrs.field(init=False, factory=list)
     _wake: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
     _stopping: bool = attrs.field(init=False, default=False)
     _gate: Gate = attrs.field(init=False, factory=Gate)
@@ -153,7 +153,7 @@ class Dispatcher:
             self._in_flight[asyncio.create_task(self._attempt(row))] = row
         return len(due)
 
-    async def _attempt(self, row: Due) -> None:
+    async def _attempt(self, row: DueDelivery) -> None:
         try:
             outcome = await send(self._session, self._message(row), self._database.now)
             if not outcome.succeeded:
@@ -174,7 +174,7 @@ class Dispatcher:
                 self._in_flight.pop(task, None)
             self._wake.set()
 
-    def _message(self, row: Due) -> Message:
+    def _message(self, row: DueDelivery) -> Message:
         return Message(
             url=row.external_url,
             body=row.body,
@@ -199,7 +199,7 @@ class Dispatcher:
             self._results = results + self._results
         return recorded
 
-    def _result(self, row: Due, outcome: Outcome) -> DeliveryResult:
+    def _result(self, row: DueDelivery, outcome: Outcome) -> DeliveryResult:
         wait = None
         if not outcome.succeeded and not outcome.gone:
             requested_wait = retry_after(outcome.retry_after, self._database.now)
@@ -207,7 +207,7 @@ class Dispatcher:
         return DeliveryResult(row, outcome, self._database.now + wait if wait else None)
 
     async def _record(self, transaction: Transaction, results: list[DeliveryResult]) -> None:
-        outcomes = {each.delivery.id: each.outcome for each in results}
+        outcomes = {result.delivery.id: result.outcome for result in results}
         for check in await delivery_queries.record(transaction, results):
             outcome = outcomes[check.id]
             if outcome.succeeded and check.paused_at is not None:
@@ -245,7 +245,7 @@ class Dispatcher:
                 await delivery_queries.release(transaction, ids)
 
 
-def _log_failure(row: Due, reason: str | None, exc_info: Exception | None = None) -> None:
+def _log_failure(row: DueDelivery, reason: str | None, exc_info: Exception | None = None) -> None:
     """Log a failed attempt, with only the host of the URL, because the rest may contain secrets."""
     log.warning(
         "delivery failed",

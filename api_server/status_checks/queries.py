@@ -160,7 +160,7 @@ async def set_scope(transaction: Transaction, check_id: int, branch_ids: list[in
 
 
 @attrs.frozen
-class Unlimited:
+class UnlimitedCheck:
     """A check from whose scope a protected branch was removed. `applies_to_all`: the scope has no branch left."""
 
     id: int
@@ -180,12 +180,12 @@ class Unlimited:
         ) AS applies_to_all
     FROM past JOIN external_status_checks checks ON checks.id = past.check_id ORDER BY checks.id
     """)
-async def leave_branch(transaction: Transaction, branch_id: int) -> list[Unlimited]:
+async def leave_branch(transaction: Transaction, branch_id: int) -> list[UnlimitedCheck]:
     """Remove the protected branch from the scope of all checks, and return the checks that had it there."""
 
 
 @attrs.frozen
-class Paused:
+class PausedCheck:
     """A check that has just been paused, and its project."""
 
     id: int
@@ -199,7 +199,7 @@ class Paused:
     WHERE checks.id = %(check_id)s AND checks.paused_at IS NULL AND projects.id = checks.project_id
     RETURNING checks.id, checks.name, checks.project_id, projects.full_path
     """)
-async def pause(transaction: Transaction, check_id: int, reason: str) -> Paused | None:
+async def pause(transaction: Transaction, check_id: int, reason: str) -> PausedCheck | None:
     """Pause the check and return it, or None if it was paused already."""
 
 

@@ -44,7 +44,7 @@ def grants_in(text: str) -> list[dict[str, Any]]:
     """Return kind (`projects` or `groups`), path and configuration of each entry of `ci_access`; [] if the
     file cannot be read."""
     try:
-        document = load(text, Budget(MAX_NODES), most=MAX_BYTES)
+        document = load(text, Budget(MAX_NODES), max_bytes=MAX_BYTES)
     except CiConfigError:
         return []
     access = document.get("ci_access")

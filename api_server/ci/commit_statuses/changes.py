@@ -9,7 +9,7 @@ import attrs
 import orjson
 
 from api_server.ci.commit_statuses import queries
-from api_server.ci.commit_statuses.queries import Latest
+from api_server.ci.commit_statuses.queries import LatestJob
 from api_server.ci.pipelines import creation_queries, transitions
 from api_server.ci.pipelines.states import Event
 from api_server.state.database import Transaction
@@ -27,7 +27,7 @@ _EVENTS: Mapping[State, Event] = {
     "canceled": "cancel",
     "skipped": "skip",
 }
-_MOST_CHARACTERS = 255
+_MAX_CHARACTERS = 255
 _JOBS = Quota("jobs", "pipeline_id")
 
 
@@ -73,8 +73,8 @@ def check(reported: ReportedStatus) -> None:
     if reported.target_url and not _is_address(reported.target_url):
         problems["target_url"] = ["is blocked: Only allowed schemes are http, https"]
     for field in ("name", "target_url", "description"):
-        if len(getattr(reported, field) or "") > _MOST_CHARACTERS:
-            problems.setdefault(field, []).append(f"is too long (maximum is {_MOST_CHARACTERS} characters)")
+        if len(getattr(reported, field) or "") > _MAX_CHARACTERS:
+            problems.setdefault(field, []).append(f"is too long (maximum is {_MAX_CHARACTERS} characters)")
     if problems:
         raise invalid(problems)
 
@@ -144,7 +144,7 @@ async def _new_pipeline(transaction: Transaction, subject: Subject, user_id: int
     )
 
 
-async def _open(transaction: Transaction, pipeline_id: int, name: str, user_id: int, limit: int) -> Latest:
+async def _open(transaction: Transaction, pipeline_id: int, name: str, user_id: int, limit: int) -> LatestJob:
     """Return the status that the user has not ended yet, or a new one that replaces the last of that name."""
     latest = await queries.latest_of_name(transaction, pipeline_id, name)
     if latest is not None and latest.kind != "external":
@@ -159,7 +159,7 @@ async def _open(transaction: Transaction, pipeline_id: int, name: str, user_id: 
     return added
 
 
-async def _move(transaction: Transaction, status: Latest, state: State) -> None:
+async def _move(transaction: Transaction, status: LatestJob, state: State) -> None:
     event = _EVENTS[state]
     if event == "run":  # via pending, unless it is already pending
         await transitions.transit(transaction, [status.id], "enqueue")

@@ -91,7 +91,7 @@ async def lock_joined(
 
 
 @attrs.frozen
-class Latest:
+class LatestJob:
     """The latest job of a name in its pipeline."""
 
     id: int
@@ -104,7 +104,7 @@ class Latest:
     SELECT jobs.id, jobs.kind, jobs.status, jobs.user_id FROM jobs
     WHERE jobs.pipeline_id = %(pipeline_id)s AND jobs.name = %(name)s AND NOT jobs.retried
     """)
-async def latest_of_name(transaction: Transaction, pipeline_id: int, name: str) -> Latest | None: ...
+async def latest_of_name(transaction: Transaction, pipeline_id: int, name: str) -> LatestJob | None: ...
 
 
 @statement("""
@@ -123,7 +123,7 @@ async def retire(transaction: Transaction, status_id: int) -> None:
     FROM pipelines WHERE pipelines.id = %(pipeline_id)s
     RETURNING id, kind, status, user_id
     """)
-async def add(transaction: Transaction, pipeline_id: int, name: str, user_id: int) -> Latest:
+async def add(transaction: Transaction, pipeline_id: int, name: str, user_id: int) -> LatestJob:
     """Add a new status, `created`. The pipeline has to be locked and have no other current job of that
     name."""
 

@@ -52,26 +52,26 @@ def parse_duration(text: str) -> int:
 
     Raise ValueError if it is not a duration.
     """
-    words = " ".join(text.lower().split())
-    if words == "never":
+    clean = " ".join(text.lower().split())
+    if clean == "never":
         return NEVER
-    words = _SPOKEN.sub(
-        lambda spoken: str(sum(map(_NUMBERS.__getitem__, re.findall("[a-z]+", spoken[0])))), words
+    clean = _SPOKEN.sub(
+        lambda spoken: str(sum(map(_NUMBERS.__getitem__, re.findall("[a-z]+", spoken[0])))), clean
     )
-    if (unit := re.match("[a-z]+", words)) and unit[0] in _UNITS:
-        words = f"1 {words}"
-    if _CLOCK.fullmatch(words):
+    if (unit := re.match("[a-z]+", clean)) and unit[0] in _UNITS:
+        clean = f"1 {clean}"
+    if _CLOCK.fullmatch(clean):
         return int(
-            sum(float(part) * unit for part, unit in zip(words.split(":")[::-1], _OF_CLOCK, strict=False))
+            sum(float(part) * unit for part, unit in zip(clean.split(":")[::-1], _OF_CLOCK, strict=False))
         )
     total, position = 0.0, 0
-    while position < len(words):
-        term = _TERM.match(words, position)
+    while position < len(clean):
+        term = _TERM.match(clean, position)
         if term is None or (term[2] or "seconds") not in _UNITS:
             raise ValueError("should be a duration")
         total += float(term[1]) * _UNITS[term[2] or "seconds"]
         position = term.end()
-    if not words:
+    if not clean:
         raise ValueError("should be a duration")
     return int(total)
 
@@ -107,14 +107,14 @@ def of_type(*types: type) -> Check:
     """Return a check for exactly one of the types: `True` is not an integer."""
     requirement = "should be " + " or ".join(_NAMES[kind] for kind in types)
 
-    def check(at: str, value: Any) -> Iterator[str]:
+    def check(path: str, value: Any) -> Iterator[str]:
         if type(value) not in types:
-            yield f"{at} config {requirement}"
+            yield f"{path} config {requirement}"
 
     return check
 
 
-def anything(_at: str, _value: Any) -> Iterator[str]:
+def anything(_path: str, _value: Any) -> Iterator[str]:
     """Accept any value."""
     return iter(())
 
@@ -132,13 +132,13 @@ class ByType:
     #: The error for other types; by default it names the accepted types.
     complaint: str | None = None
 
-    def __call__(self, at: str, value: Any) -> Iterator[str]:
+    def __call__(self, path: str, value: Any) -> Iterator[str]:
         if type(value) in self.checks:
-            yield from self.checks[type(value)](at, value)
+            yield from self.checks[type(value)](path, value)
         elif self.complaint is not None:
-            yield f"{at} {self.complaint}"
+            yield f"{path} {self.complaint}"
         else:
-            yield from of_type(*self.checks)(at, value)
+            yield from of_type(*self.checks)(path, value)
 
 
 @frozen
@@ -156,31 +156,31 @@ class Fields:
     #: Keys whose errors GitLab reports as errors of the hash: `jobs:test when should be ...`.
     attributes: Collection[str] = ()
 
-    def __call__(self, at: str, value: Any) -> Iterator[str]:
+    def __call__(self, path: str, value: Any) -> Iterator[str]:
         if not isinstance(value, dict):
-            yield f"{at} config should be a hash"
+            yield f"{path} config should be a hash"
             return
-        wrong = list(self._wrong(at, value))
-        yield from self.together(at, value) if self.together is not None and not wrong else wrong
+        wrong = list(self._wrong(path, value))
+        yield from self.together(path, value) if self.together is not None and not wrong else wrong
 
-    def _wrong(self, at: str, value: dict[str, Any]) -> Iterator[str]:
+    def _wrong(self, path: str, value: dict[str, Any]) -> Iterator[str]:
         if unknown := [key for key in value if key not in self.keys and key not in self.beyond]:
-            yield f"{at} config contains unknown keys: {', '.join(unknown)}"
+            yield f"{path} config contains unknown keys: {', '.join(unknown)}"
         foreign = any(key in self.beyond for key in value)
         if not foreign and (missing := [key for key in self.required if value.get(key) is None]):
-            yield f"{at} config missing required keys: {', '.join(missing)}"
+            yield f"{path} config missing required keys: {', '.join(missing)}"
         for key, inner in value.items():
             if key in self.beyond:
-                yield not_supported(f"{at}:{key}")
+                yield not_supported(f"{path}:{key}")
             elif key in self.keys and inner is not None:
-                errors = self.keys[key](f"{at}:{key}", inner)
-                yield from (self._reported(at, key, error) for error in errors)
+                errors = self.keys[key](f"{path}:{key}", inner)
+                yield from (self._reported(path, key, error) for error in errors)
 
-    def _reported(self, at: str, key: str, error: str) -> str:
-        prefix = f"{at}:{key} "
+    def _reported(self, path: str, key: str, error: str) -> str:
+        prefix = f"{path}:{key} "
         if key not in self.attributes or not error.startswith(prefix):
             return error
-        return f"{at} {key.replace('_', ' ')} {error.removeprefix(prefix).removeprefix('config ')}"
+        return f"{path} {key.replace('_', ' ')} {error.removeprefix(prefix).removeprefix('config ')}"
 
 
 TOO_MANY = "config has too many entries (maximum {})"
@@ -199,16 +199,18 @@ class Each:
     #: How many levels of nested lists are flattened into one list.
     levels: int = field(default=1, kw_only=True)
 
-    def __call__(self, at: str, value: Any) -> Iterator[str]:
+    def __call__(self, path: str, value: Any) -> Iterator[str]:
         items = flatten(value, self.levels) if isinstance(value, list) else None
         if items is None or not all(type(item) in self.types for item in items):
             nested = f" or a nested array of {self.of} up to {self.levels} levels deep"
-            yield f"{at} config should be an array of {self.of}" + nested * (self.levels == MAX_LIST_NESTING)
+            yield f"{path} config should be an array of {self.of}" + nested * (
+                self.levels == MAX_LIST_NESTING
+            )
         elif len(items) > self.at_most:
-            yield f"{at} {self.too_many.format(self.at_most)}"
+            yield f"{path} {self.too_many.format(self.at_most)}"
         else:
             for inner in items:
-                yield from self.item(at, inner)
+                yield from self.item(path, inner)
 
 
 @frozen
@@ -220,17 +222,17 @@ class EachValue:
     #: Whether a value may also be null.
     optional: bool = field(default=False, kw_only=True)
 
-    def __call__(self, at: str, value: Any) -> Iterator[str]:
+    def __call__(self, path: str, value: Any) -> Iterator[str]:
         if not isinstance(value, dict):
-            yield f"{at} config should be a hash"
+            yield f"{path} config should be a hash"
         elif len(value) > self.at_most:
-            yield f"{at} {TOO_MANY.format(self.at_most)}"
+            yield f"{path} {TOO_MANY.format(self.at_most)}"
         else:
             for key, inner in value.items():
                 if len(key) > MAX_NAME:
-                    yield f"{at} config has a key of more than {MAX_NAME} characters"
+                    yield f"{path} config has a key of more than {MAX_NAME} characters"
                 elif inner is not None or not self.optional:
-                    yield from self.item(f"{at}:{key}", inner)
+                    yield from self.item(f"{path}:{key}", inner)
 
 
 def not_supported(keyword: str) -> str:
@@ -239,17 +241,17 @@ def not_supported(keyword: str) -> str:
 
 
 def one_of(*choices: str) -> Check:
-    def check(at: str, value: Any) -> Iterator[str]:
+    def check(path: str, value: Any) -> Iterator[str]:
         if type(value) is not str or value not in choices:
-            yield f"{at} should be one of: {', '.join(choices)}"
+            yield f"{path} should be one of: {', '.join(choices)}"
 
     return check
 
 
 def integer(low: int, high: int) -> Check:
-    def check(at: str, value: Any) -> Iterator[str]:
+    def check(path: str, value: Any) -> Iterator[str]:
         if type(value) is not int or not low <= value <= high:
-            yield f"{at} config should be an integer between {low} and {high}"
+            yield f"{path} config should be an integer between {low} and {high}"
 
     return check
 
@@ -258,15 +260,15 @@ def duration(*, at_most: int | None = None, never: bool = False) -> Check:
     """Return a check for a duration of at least a second, or optionally `never`; as in GitLab it has to be
     text."""
 
-    def check(at: str, value: Any) -> Iterator[str]:
+    def check(path: str, value: Any) -> Iterator[str]:
         try:
             seconds = parse_duration(value) if isinstance(value, str) else -1
         except ValueError:
             seconds = -1
         if seconds < 0 or (seconds == NEVER and not never):
-            yield f"{at} config should be a duration"
+            yield f"{path} config should be a duration"
         elif at_most is not None and seconds > at_most:
-            yield f"{at} config should not exceed the limit of {spell_duration(at_most)}"
+            yield f"{path} config should not exceed the limit of {spell_duration(at_most)}"
 
     return check
 
@@ -275,13 +277,13 @@ def matching(pattern: str, complaint: str, *, at_most: int = sys.maxsize) -> Che
     """Return a check for text of at most that many characters that matches the pattern as a whole."""
     compiled = re.compile(pattern, re.ASCII)
 
-    def check(at: str, value: Any) -> Iterator[str]:
+    def check(path: str, value: Any) -> Iterator[str]:
         if not isinstance(value, str):
-            yield f"{at} config should be a string"
+            yield f"{path} config should be a string"
         elif not compiled.fullmatch(value):
-            yield f"{at} {complaint}"
+            yield f"{path} {complaint}"
         elif len(value) > at_most:
-            yield f"{at} is too long (maximum is {at_most} characters)"
+            yield f"{path} is too long (maximum is {at_most} characters)"
 
     return check
 
@@ -289,13 +291,13 @@ def matching(pattern: str, complaint: str, *, at_most: int = sys.maxsize) -> Che
 def _parsed_by(parse: Callable[[str], object], complaint: str) -> Check:
     """Return a check for text that `parse` accepts; `parse` raises ValueError for other text."""
 
-    def check(at: str, value: Any) -> Iterator[str]:
+    def check(path: str, value: Any) -> Iterator[str]:
         try:
             parsed = parse(value) if isinstance(value, str) else None
         except ValueError:
             parsed = None
         if parsed is None:
-            yield f"{at} {complaint}"
+            yield f"{path} {complaint}"
 
     return check
 
@@ -312,13 +314,13 @@ ref = _parsed_by(
 glob = _parsed_by(patterns.compile_glob, "config has a path pattern that is too large")
 
 
-def script(at: str, value: Any) -> Iterator[str]:
+def script(path: str, value: Any) -> Iterator[str]:
     """Check commands: a string, or strings in lists, which may be nested because of anchors and references,
     or nothing."""
     lines = flatten(value, MAX_LIST_NESTING)
     if lines is None or not all(isinstance(line, str) for line in lines):
         yield (
-            f"{at} config should be a string or "
+            f"{path} config should be a string or "
             f"a nested array of strings up to {MAX_LIST_NESTING} levels deep"
         )
 

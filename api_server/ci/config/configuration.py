@@ -53,12 +53,12 @@ def _look_up(config: dict[str, Any], reference: Reference) -> Any:
 class _Extender:
     config: dict[str, Any]
     budget: Budget
-    done: dict[str, dict[str, Any]] = field(factory=dict)
+    cache: dict[str, dict[str, Any]] = field(factory=dict)
 
     def extended(self, name: str, chain: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return the entry merged over everything that it extends; of several bases the later ones win."""
-        if name in self.done:
-            return self.done[name]
+        if name in self.cache:
+            return self.cache[name]
         entry = self.config[name]
         if name in chain:
             raise CiConfigError(f"{name}: circular dependency detected in `extends`")
@@ -72,8 +72,8 @@ class _Extender:
                 raise CiConfigError(f"{name}: invalid base hash in `extends` ({base})")
             merged = deep_merge(merged, self.extended(base, (*chain, name)), self.budget)
         own = {key: value for key, value in entry.items() if key != "extends"}
-        self.done[name] = deep_merge(merged, own, self.budget)
-        return self.done[name]
+        self.cache[name] = deep_merge(merged, own, self.budget)
+        return self.cache[name]
 
 
 def _bases(name: str, entry: dict[str, Any]) -> list[str]:
@@ -108,8 +108,8 @@ def apply_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, A
     """Return the job with the defaults that it neither sets itself nor excludes by `inherit:default`."""
     if _is_bridge(job):
         defaults = {key: value for key, value in defaults.items() if key == "interruptible"}
-    taken = inherits(job, "default", DEFAULT)
-    return {**{key: value for key, value in defaults.items() if key in taken}, **job}
+    inherited = inherits(job, "default", DEFAULT)
+    return {**{key: value for key, value in defaults.items() if key in inherited}, **job}
 
 
 def inherits(job: Mapping[str, Any], what: str, names: Iterable[str]) -> set[str]:
@@ -150,8 +150,8 @@ def read(text: str, context: Context) -> Configuration:
     reader = Reader(context, budget)
     merged = resolve_references(resolve_extends(reader.read(text), budget), budget)
     budget.spend_on(merged)
-    named = {name: entry for name, entry in merged.items() if name not in keywords.GLOBAL}
-    visible = {name: entry for name, entry in named.items() if not name.startswith(".")}
+    entries = {name: entry for name, entry in merged.items() if name not in keywords.GLOBAL}
+    visible = {name: entry for name, entry in entries.items() if not name.startswith(".")}
     errors = _errors_of_globals(merged)
     for name, entry in visible.items():
         errors += _errors_of_job(name, entry)
@@ -191,19 +191,19 @@ def _doubled_pipelines(merged: dict[str, Any], jobs: Mapping[str, dict[str, Any]
 
 
 def _with_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    given = {key: value for key, value in job.items() if value is not None}
-    return {"stage": "test", **apply_defaults(given, defaults)}
+    fields = {key: value for key, value in job.items() if value is not None}
+    return {"stage": "test", **apply_defaults(fields, defaults)}
 
 
 def _errors_of_stages(jobs: dict[str, dict[str, Any]], stages: tuple[str, ...]) -> list[str]:
     available = ", ".join(stages)
     if len(available) > MAX_STAGES_QUOTED:
         available = available[:MAX_STAGES_QUOTED].rpartition(", ")[0] + ", ..."
-    there = frozenset(stages)
+    existing = frozenset(stages)
     return [
         f"{name} job: chosen stage {job['stage']} does not exist; available stages are {available}"
         for name, job in jobs.items()
-        if job["stage"] not in there
+        if job["stage"] not in existing
     ]
 
 
@@ -216,21 +216,21 @@ def _errors_of_environments(jobs: dict[str, dict[str, Any]]) -> list[str]:
         if stop is None:
             continue
         stopping = environments.get(stop)
-        at = f"{name} job: on_stop job {stop}"
+        prefix = f"{name} job: on_stop job {stop}"
         if stop not in jobs:
-            errors.append(f"{at} is not defined")
+            errors.append(f"{prefix} is not defined")
         elif stopping is None:
-            errors.append(f"{at} does not have environment defined")
+            errors.append(f"{prefix} does not have environment defined")
         elif not isinstance(stopping, dict) or stopping.get("action") != "stop":
-            errors.append(f"{at} needs to have action stop defined")
+            errors.append(f"{prefix} needs to have action stop defined")
         elif stopping["name"] != environment["name"]:
-            errors.append(f"{at} have different environment name")
+            errors.append(f"{prefix} have different environment name")
     return errors
 
 
 def _stages(value: Any) -> tuple[str, ...]:
-    named = [stage for stage in flatten(value) or DEFAULT_STAGES if stage not in {".pre", ".post"}]
-    return tuple(dict.fromkeys([".pre", *named, ".post"]))
+    names = [stage for stage in flatten(value) or DEFAULT_STAGES if stage not in {".pre", ".post"}]
+    return tuple(dict.fromkeys([".pre", *names, ".post"]))
 
 
 def _errors_of_globals(merged: dict[str, Any]) -> list[str]:
@@ -242,15 +242,15 @@ def _errors_of_globals(merged: dict[str, Any]) -> list[str]:
 
 
 def _errors_of_job(name: str, job: Any) -> list[str]:
-    at = f"jobs:{name}"
+    path = f"jobs:{name}"
     if len(name) > MAX_NAME or not name.strip():
-        return [f"{at[:80]} name should be between 1 and {MAX_NAME} characters long"]
+        return [f"{path[:80]} name should be between 1 and {MAX_NAME} characters long"]
     if not isinstance(job, dict) or not ("script" in job or "trigger" in job or "needs" in job):
         if isinstance(job, dict) and "run" in job:
-            return [not_supported(f"{at}:run")]
+            return [not_supported(f"{path}:run")]
         return [f"jobs {name} config should implement a script: or a trigger: keyword"]
     fields = keywords.BRIDGE if _is_bridge(job) else keywords.BUILD
-    return [*fields(at, job), *(f"{at} {error}" for error in _contradictions(job))]
+    return [*fields(path, job), *(f"{path} {error}" for error in _contradictions(job))]
 
 
 def _is_bridge(job: Mapping[str, Any]) -> bool:

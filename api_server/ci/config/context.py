@@ -103,15 +103,15 @@ class Context:
     """The pipeline to plan for.
 
     `predefined` are the `CI_*` variables of `predefined.pipeline_variables`. They are weaker than the file's
-    own, and rules read from them everything about the pipeline (ref, tag, source, default branch). `given`
-    are the variables of instance, group, project and of the user who started the pipeline, which are stronger
-    than the file's.
+    own, and rules read from them everything about the pipeline (ref, tag, source, default branch).
+    `overrides` are the variables of instance, group, project and of the user who started the pipeline, which
+    are stronger than the file's.
     """
 
     #: The project whose time budget planning uses.
     project_id: int = 0
     predefined: tuple[Variable, ...] = ()
-    given: tuple[Variable, ...] = ()
+    overrides: tuple[Variable, ...] = ()
     #: Values for the `spec:inputs` of the file itself.
     inputs: Mapping[str, Any] = field(factory=dict)
     repository: Repository = field(factory=Repository)
@@ -147,22 +147,22 @@ class Context:
     @property
     def public(self) -> "Context":
         """A copy without masked variables, for names and messages, which more people can read than logs."""
-        if not any(variable.masked for variable in self.given):
+        if not any(variable.masked for variable in self.overrides):
             return self
-        return evolve(self, given=tuple(variable for variable in self.given if not variable.masked))
+        return evolve(self, overrides=tuple(variable for variable in self.overrides if not variable.masked))
 
     @cached_property
     def variables(self) -> dict[str, Variable]:
         """The variables that are known without the file's, by name and with unexpanded values."""
-        return {variable.key: variable for variable in overlay(self.predefined, self.given)}
+        return {variable.key: variable for variable in overlay(self.predefined, self.overrides)}
 
-    def known(self, *layers: tuple[Variable, ...]) -> dict[str, str]:
+    def values(self, *layers: tuple[Variable, ...]) -> dict[str, str]:
         """Return the values of all variables, with references expanded; `layers` are those of the file,
         weakest first."""
-        return values(expand_all(overlay(self.predefined, *layers, self.given)))
+        return values(expand_all(overlay(self.predefined, *layers, self.overrides)))
 
-    def known_in_job(self, name: str, stage: str, variables: tuple[Variable, ...]) -> dict[str, str]:
-        return {**self.known(variables), "CI_JOB_NAME": name, "CI_JOB_STAGE": stage}
+    def values_in_job(self, name: str, stage: str, variables: tuple[Variable, ...]) -> dict[str, str]:
+        return {**self.values(variables), "CI_JOB_NAME": name, "CI_JOB_STAGE": stage}
 
     @property
     def paths(self) -> PathSet:

@@ -20,8 +20,8 @@ class CiConfigError(Exception):
     duplicates and limited in number."""
 
     def __init__(self, *errors: str) -> None:
-        cut = (error if len(error) <= MAX_ERROR else error[:MAX_ERROR] + "..." for error in errors)
-        self.errors = tuple(itertools.islice(dict.fromkeys(cut), MAX_ERRORS))
+        shortened = (error if len(error) <= MAX_ERROR else error[:MAX_ERROR] + "..." for error in errors)
+        self.errors = tuple(itertools.islice(dict.fromkeys(shortened), MAX_ERRORS))
         super().__init__("\n".join(self.errors))
 
 
@@ -47,13 +47,13 @@ class Budget:
     """
 
     def __init__(self, nodes: int = 250_000, characters: int = MAX_CHARACTERS) -> None:
-        self.left = nodes
+        self.remaining = nodes
         self._characters_left = characters
 
     def spend(self, nodes: int = 1, characters: int = 0) -> None:
-        self.left -= nodes
+        self.remaining -= nodes
         self._characters_left -= characters
-        if self.left < 0:
+        if self.remaining < 0:
             raise CiConfigError("The parsed YAML is too big")
         if self._characters_left < 0:
             raise CiConfigError(f"The parsed YAML is too big: more than {MAX_CHARACTERS} characters")

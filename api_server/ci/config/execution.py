@@ -138,14 +138,14 @@ _artifacts: dict[str, Check] = {
 }
 
 
-def _artifacts_check(at: str, value: Any) -> Iterator[str]:
+def _artifacts_check(location: str, value: Any) -> Iterator[str]:
     """Check the rules of `artifacts` that involve several keys."""
     if value.get("public") is not None and value.get("access") is not None:
-        yield f"{at} config these keys cannot be used together: public, access"
+        yield f"{location} config these keys cannot be used together: public, access"
     if value.get("expose_as") is not None and value.get("paths") is None:
-        yield f"{at} paths can't be blank"
+        yield f"{location} paths can't be blank"
     if value.get("expose_as") is not None and any("*" in str(path) for path in value.get("paths") or ()):
-        yield f"{at} paths can't contain '*' when used with 'expose_as'"
+        yield f"{location} paths can't contain '*' when used with 'expose_as'"
 
 
 def _key(at: str, value: str) -> Iterator[str]:

@@ -46,8 +46,8 @@ _SINGLE: tuple[Literal["local", "component", "template"], ...] = ("local", "comp
 def entries(value: Any) -> list[Entry]:
     """Return the string, hash and list forms of `include` as one list. Raise CiConfigError."""
     items = value if isinstance(value, list) else [value]
-    given = [item for item in items if item is not None]
-    return [_entry({_kind(item): item} if isinstance(item, str) else item) for item in given]
+    present = [item for item in items if item is not None]
+    return [_entry({_kind(item): item} if isinstance(item, str) else item) for item in present]
 
 
 def _kind(text: str) -> str:
@@ -161,24 +161,24 @@ class Reader:
 
         Raise CiConfigError, and FilesNeeded for remote files that the context does not have.
         """
-        inputs.check_given(self.context.inputs)
+        inputs.check_arguments(self.context.inputs)
         merged = self._read(text, _IncludeSource(self.context.repository), self.context.inputs)
         if self._needed:
             raise FilesNeeded(tuple(self._needed))
         return merged
 
-    def _read(self, text: str, origin: _IncludeSource, given: Mapping[str, Any]) -> dict[str, Any]:
-        own = self._content(text, origin, given)
+    def _read(self, text: str, origin: _IncludeSource, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        own_content = self._content(text, origin, arguments)
         merged: dict[str, Any] = {}
-        for entry in entries(own.pop("include", None)):
+        for entry in entries(own_content.pop("include", None)):
             if not self._applies(entry, origin):
                 continue
             for file, content in self._files(entry, origin):
                 included = self._file(evolve(file, inputs=entry.inputs), content, origin)
                 merged = deep_merge(merged, included, self.budget)
-        return deep_merge(merged, own, self.budget) if merged else own
+        return deep_merge(merged, own_content, self.budget) if merged else own_content
 
-    def _content(self, text: str, origin: _IncludeSource, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _content(self, text: str, origin: _IncludeSource, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the content of the file itself, with its inputs replaced. Its errors name the file if it is
         included."""
         try:
@@ -187,31 +187,31 @@ class Reader:
             component = next(
                 (included.component for included in reversed(origin.chain) if included.component), {}
             )
-            return interpolated(header, content, given, variables, component, self.budget)
+            return interpolated(header, content, arguments, variables, component, self.budget)
         except CiConfigError as error:
-            raise CiConfigError(*(self._at(origin) + sentence for sentence in error.errors)) from None
+            raise CiConfigError(*(self._prefix(origin) + sentence for sentence in error.errors)) from None
 
     @staticmethod
-    def _at(origin: _IncludeSource) -> str:
+    def _prefix(origin: _IncludeSource) -> str:
         return f"`{origin.chain[-1].location}`: " if origin.chain else ""
 
     def _warn(self, sentence: str, origin: _IncludeSource) -> None:
         if len(self.warnings) < MAX_WARNINGS:
-            self.warnings.append(self._at(origin) + sentence)
+            self.warnings.append(self._prefix(origin) + sentence)
 
-    def _known(self, origin: _IncludeSource, *, public: bool) -> dict[str, str]:
+    def _values(self, origin: _IncludeSource, *, public: bool) -> dict[str, str]:
         """Return the variables; without masked ones if the result is `public`."""
         if origin.repository is None:
             return {}
         if public not in self._variables:
-            self._variables[public] = (self.context.public if public else self.context).known()
+            self._variables[public] = (self.context.public if public else self.context).values()
         return self._variables[public]
 
     def _applies(self, entry: Entry, origin: _IncludeSource) -> bool:
         if entry.rules is None:
             return True
-        known = self._known(origin, public=False)
-        rule = rules.first_match(flatten(entry.rules) or [], known, self._context_in(origin))
+        values = self._values(origin, public=False)
+        rule = rules.first_match(flatten(entry.rules) or [], values, self._context_in(origin))
         return rule is not None and rule.get("when") != "never"
 
     def _context_in(self, origin: _IncludeSource) -> Context:
@@ -239,7 +239,7 @@ class Reader:
                 return self._local(entry, origin)
 
     def _project_files(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
-        public_variables = self._known(origin, public=True)
+        public_variables = self._values(origin, public=True)
         name, ref = expand(entry.project, public_variables), expand(entry.ref or "", public_variables)
         project = self._project(name, origin)
         if project is None:
@@ -260,7 +260,7 @@ class Reader:
         return self.context.project(name, origin.repository is None)
 
     def _local(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
-        location = expand(entry.locations[0], self._known(origin, public=True))
+        location = expand(entry.locations[0], self._values(origin, public=True))
         repository = origin.repository
         if repository is None:
             raise CiConfigError(f"Local file `{_checked(location)}` does not have project!")
@@ -269,7 +269,7 @@ class Reader:
             yield included, _text_of(repository.read, path, "Local file")
 
     def _template(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
-        path = _checked(expand(entry.locations[0], self._known(origin, public=True)))
+        path = _checked(expand(entry.locations[0], self._values(origin, public=True)))
         if not path.endswith(_TEMPLATE_ENDING):
             raise CiConfigError(f"Template file `{path}` is not a valid location!")
         text = _text_of(self.context.template, path, "Template file")
@@ -278,7 +278,7 @@ class Reader:
     def _artifact(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         if origin.repository is None:  # a remote file must not read what a pipeline has made
             no_artifact("", "")
-        public_variables = self._known(origin, public=True)
+        public_variables = self._values(origin, public=True)
         path, job = (
             _checked(expand(entry.locations[0], public_variables)),
             expand(entry.job, public_variables),
@@ -289,10 +289,10 @@ class Reader:
     def _component(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         if origin.repository is None or not self.context.host:
             raise CiConfigError("Unable to use components outside of a project context")
-        address = expand(entry.locations[0], self._known(origin, public=True))
-        where, at, version = address.partition("@")
-        host, _, path = where.partition("/")
-        if not at or host != self.context.host:
+        address = expand(entry.locations[0], self._values(origin, public=True))
+        location, separator, version = address.partition("@")
+        host, _, path = location.partition("/")
+        if not separator or host != self.context.host:
             raise CiConfigError(f"Component '{address}' - the component path is not supported")
         name, _, component = path.rpartition("/")
         self._component_projects.add(name)
@@ -337,8 +337,8 @@ class Reader:
 
     def _remote(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         (location,) = entry.locations
-        url = expand(location, self._known(origin, public=False))
-        public_url = without_secrets(expand(location, self._known(origin, public=True)))
+        url = expand(location, self._values(origin, public=False))
+        public_url = without_secrets(expand(location, self._values(origin, public=True)))
         if not location.lower().endswith(_ENDINGS):
             _checked(public_url)
         file = self.context.remote.get(url)
@@ -384,8 +384,8 @@ class Reader:
             repository = origin.repository if file.type in ("template", "artifact") else file.source
             return self._read(content, _IncludeSource(repository, chain), file.inputs)
         except CiConfigError as error:
-            named = f"`{file.location}`: "
-            raise CiConfigError(*(text if "`" in text else named + text for text in error.errors)) from None
+            prefix = f"`{file.location}`: "
+            raise CiConfigError(*(text if "`" in text else prefix + text for text in error.errors)) from None
 
 
 def _checked(path: str) -> str:
@@ -395,12 +395,12 @@ def _checked(path: str) -> str:
     return path.lstrip("/")
 
 
-def _text_of(read: Callable[[str], str | None], path: str, what: str) -> str:
-    named = f"{what} `{path}`"
-    text = _read(read, path, named)
+def _text_of(read: Callable[[str], str | None], path: str, kind: str) -> str:
+    described = f"{kind} `{path}`"
+    text = _read(read, path, described)
     if text is None:
-        raise CiConfigError(f"{named} does not exist!")
-    return _not_empty(text, named)
+        raise CiConfigError(f"{described} does not exist!")
+    return _not_empty(text, described)
 
 
 def _component_file(repository: Repository, name: str, address: str) -> tuple[str, str]:

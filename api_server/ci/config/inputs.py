@@ -19,7 +19,7 @@ from api_server.web.params import read_json
 TYPES = ("array", "boolean", "number", "string")
 MAX_OPTIONS = 50
 #: For a pipeline; other files may have more.
-MAX_GIVEN = 20
+MAX_ARGUMENTS = 20
 #: The number of errors that GitLab names in its one sentence about a file.
 MAX_NAMED = 3
 
@@ -28,36 +28,36 @@ def _attribute(complaint: str, holds: Callable[[Any], bool]) -> Check:
     """Return a check with GitLab's errors about attributes: `header:spec:inputs:job input type unknown
     value`."""
 
-    def check(at: str, value: Any) -> Iterator[str]:
+    def check(path: str, value: Any) -> Iterator[str]:
         if not holds(value):
-            owner, _, key = at.rpartition(":")
+            owner, _, key = path.rpartition(":")
             yield f"{owner} input {key} {complaint.format(value)}"
 
     return check
 
 
-def _array(at: str, value: Any) -> Iterator[str]:
+def _array(path: str, value: Any) -> Iterator[str]:
     if not isinstance(value, list):
-        yield f"{at} config should be an array"
+        yield f"{path} config should be an array"
 
 
-def _condition(at: str, value: Any) -> Iterator[str]:
+def _condition(path: str, value: Any) -> Iterator[str]:
     try:
         rules.parse_input_condition(value)
     except (TypeError, ValueError):
-        yield f"{at} invalid expression syntax"
+        yield f"{path} invalid expression syntax"
 
 
-def _rule(at: str, rule: dict[str, Any]) -> Iterator[str]:
+def _rule(path: str, rule: dict[str, Any]) -> Iterator[str]:
     options = rule.get("options")
     if not rule:
-        yield f"{at} config can't be blank"
+        yield f"{path} config can't be blank"
     elif options is not None and len(options) > MAX_OPTIONS:
-        yield f"{at} config cannot define more than {MAX_OPTIONS} options"
+        yield f"{path} config cannot define more than {MAX_OPTIONS} options"
     elif rule.get("if") is None and options is None:
-        yield f"{at} config fallback rule must define 'options'"
+        yield f"{path} config fallback rule must define 'options'"
     elif options is None and "default" not in rule:
-        yield f"{at} config rule with 'if' must define 'options' or 'default'"
+        yield f"{path} config rule with 'if' must define 'options' or 'default'"
 
 
 _RULE = Fields(
@@ -69,21 +69,21 @@ _RULE = Fields(
 class _Rules:
     item: Fields
 
-    def __call__(self, at: str, value: Any) -> Iterator[str]:
-        yield from _array(at, value)
+    def __call__(self, path: str, value: Any) -> Iterator[str]:
+        yield from _array(path, value)
         for rule in value if isinstance(value, list) else ():
-            yield from self.item(f"{at}:rule", rule)
+            yield from self.item(f"{path}:rule", rule)
 
 
-def _declaration(at: str, declared: dict[str, Any]) -> Iterator[str]:
+def _declaration(path: str, declared: dict[str, Any]) -> Iterator[str]:
     options = declared.get("options") or ()
     if len(options) > MAX_OPTIONS:
-        yield f"{at} config cannot define more than {MAX_OPTIONS} options"
+        yield f"{path} config cannot define more than {MAX_OPTIONS} options"
     if any(option is None for option in options):
-        yield f"{at} config options array cannot contain null values"
+        yield f"{path} config options array cannot contain null values"
     for other in ("options", "default"):
         if "rules" in declared and other in declared:
-            yield f"{at} config these keys cannot be used together: rules, {other}"
+            yield f"{path} config these keys cannot be used together: rules, {other}"
 
 
 _DECLARATION = Fields(
@@ -104,17 +104,17 @@ COMPONENT = ("name", "sha", "version", "reference")
 MAX_DESCRIPTION = 256
 
 
-def _component(at: str, value: Any) -> Iterator[str]:
+def _component(path: str, value: Any) -> Iterator[str]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        yield f"{at} config should be an array of strings"
+        yield f"{path} config should be an array of strings"
     elif unknown := [name for name in value if name not in COMPONENT]:
-        yield f"{at} config contains unknown values: {', '.join(unknown)}"
+        yield f"{path} config contains unknown values: {', '.join(unknown)}"
 
 
-def _description(at: str, value: Any) -> Iterator[str]:
-    yield from text(at, value)
+def _description(path: str, value: Any) -> Iterator[str]:
+    yield from text(path, value)
     if isinstance(value, str) and len(value) > MAX_DESCRIPTION:
-        yield f"{at} config is too long (maximum is {MAX_DESCRIPTION} characters)"
+        yield f"{path} config is too long (maximum is {MAX_DESCRIPTION} characters)"
 
 
 #: The header document of a file.
@@ -170,7 +170,7 @@ class Input:
         """The default as a form shows it."""
         return spelled(self.default) if self.has_default else ""
 
-    def value(self, given: Any, others: Mapping[str, str | bool]) -> Any:
+    def value(self, argument: Any, others: Mapping[str, str | bool]) -> Any:
         """Return the given value or the default. Raise CiConfigError.
 
         `others` are the inputs that rules compare, as returned by `_compared`.
@@ -178,17 +178,17 @@ class Input:
         rule = next((rule for rule in self.rules if _holds(rule, others)), {})
         default = rule.get("default", self.default)
         undecided = "default" in rule and default is None
-        if given is None and (self.required or undecided):
+        if argument is None and (self.required or undecided):
             raise CiConfigError(self._error("required value has not been provided"))
         options = rule.get("options", self.options)
         errors = []
         if self.has_default or rule.get("default") is not None:
             errors += self._errors(_coerced(self.type, default), "default", options)
-        if given is not None:
-            errors += self._errors(_coerced(self.type, given), "provided", options)
+        if argument is not None:
+            errors += self._errors(_coerced(self.type, argument), "provided", options)
         if errors:
             raise CiConfigError(*errors)
-        chosen = default if given is None else given
+        chosen = default if argument is None else argument
         return _coerced(self.type, None if chosen is _NONE else chosen)
 
     def _error(self, what: str) -> str:
@@ -276,10 +276,10 @@ def declared(header: Mapping[str, Any]) -> dict[str, Input]:
     inputs = (header.get("spec") or {}).get("inputs") or {}
     by_name = {}
     for name, keys in inputs.items():
-        given = {key: value for key, value in (keys or {}).items() if value is not None or key == "default"}
-        given["rules"] = tuple(given.get("rules", ()))
-        given["description"] = spelled(given.get("description", ""))
-        by_name[name] = Input(name=name, **given)
+        fields = {key: value for key, value in (keys or {}).items() if value is not None or key == "default"}
+        fields["rules"] = tuple(fields.get("rules", ()))
+        fields["description"] = spelled(fields.get("description", ""))
+        by_name[name] = Input(name=name, **fields)
     if errors := list(_errors_of_references(by_name)):
         raise refused(errors)
     return by_name
@@ -307,8 +307,8 @@ def _errors_of_references(declarations: Mapping[str, Input]) -> Iterator[str]:
     for name, input_ in declarations.items():
         for number, names in enumerate(_names_in(input_)):
             if unknown := [other for other in names if other not in declarations]:
-                at = f"header:spec:inputs:{name} config rule[{number}]"
-                yield f"{at} references undefined inputs: {', '.join(dict.fromkeys(unknown))}"
+                path = f"header:spec:inputs:{name} config rule[{number}]"
+                yield f"{path} references undefined inputs: {', '.join(dict.fromkeys(unknown))}"
     try:
         _in_order(declarations)
     except graphlib.CycleError:
@@ -326,25 +326,27 @@ def _in_order(declarations: Mapping[str, Input]) -> list[str]:
     return [name for name in graphlib.TopologicalSorter(graph).static_order() if name in declarations]
 
 
-def check_given(given: Mapping[str, Any]) -> None:
+def check_arguments(arguments: Mapping[str, Any]) -> None:
     """Raise CiConfigError if these cannot be the inputs of a pipeline."""
-    if len(given) > MAX_GIVEN:
-        raise CiConfigError(f"A pipeline can take up to {MAX_GIVEN} inputs")
-    if "\\u0000" in orjson.dumps(given).decode().replace("\\\\", ""):  # no text column can store it
+    if len(arguments) > MAX_ARGUMENTS:
+        raise CiConfigError(f"A pipeline can take up to {MAX_ARGUMENTS} inputs")
+    if "\\u0000" in orjson.dumps(arguments).decode().replace("\\\\", ""):  # no text column can store it
         raise CiConfigError("Inputs cannot have a NUL character")
 
 
-def resolve(declarations: Mapping[str, Input], given: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
+def resolve(
+    declarations: Mapping[str, Input], arguments: Mapping[str, Any], budget: Budget
+) -> dict[str, Any]:
     """Return the value of each declared input. Raise CiConfigError with the first few errors."""
-    budget.spend_on(dict(given))
+    budget.spend_on(dict(arguments))
     errors: list[str] = []
     values: dict[str, Any] = {}
     others: dict[str, str | bool] = {}
-    if unknown := [name for name in given if name not in declarations]:
+    if unknown := [name for name in arguments if name not in declarations]:
         errors.append(f"unknown input arguments: {', '.join(unknown)}")
     for name in _in_order(declarations):
         try:
-            values[name] = declarations[name].value(given.get(name), others)
+            values[name] = declarations[name].value(arguments.get(name), others)
             others[name] = _compared(values[name])
         except CiConfigError as error:
             errors += error.errors

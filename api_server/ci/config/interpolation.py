@@ -76,7 +76,7 @@ class Interpolation:
     values: Mapping[str, Mapping[str, Any]]
     variables: Mapping[str, Variable]
     budget: Budget
-    _done: dict[bytes, Any] = field(factory=dict)
+    _cache: dict[bytes, Any] = field(factory=dict)
 
     def replaced(self, value: Any) -> Any:
         """Return a copy of the value with all blocks replaced, also those in keys. Raise CiConfigError."""
@@ -97,36 +97,36 @@ class Interpolation:
             return text
         if len(text) > MAX_TEXT:
             raise CiConfigError("config node too large")
-        whole = text.encode()
+        data = text.encode()
         parts: list[str] = []
         position = 0
-        for match in _BLOCK.finditer(whole):
+        for match in _BLOCK.finditer(data):
             value = self._block(match[0], match[1].decode())
-            if match.span() == (0, len(whole)):
+            if match.span() == (0, len(data)):
                 self.budget.spend_on(value)
                 return value
-            parts += (whole[position : match.start()].decode(), self._part(value))
+            parts += (data[position : match.start()].decode(), self._part(value))
             position = match.end()
-        return "".join((*parts, whole[position:].decode()))
+        return "".join((*parts, data[position:].decode()))
 
     def _part(self, value: Any) -> str:
         self.budget.spend_on(value)
         return spelled(value)
 
     def _block(self, block: bytes, data: str) -> Any:
-        if block not in self._done:
-            if len(self._done) >= MAX_BLOCKS:
+        if block not in self._cache:
+            if len(self._cache) >= MAX_BLOCKS:
                 raise CiConfigError("too many interpolation blocks")
             parts = data.split("|")
             while len(parts) > 1 and not parts[-1]:
                 parts.pop()
             access, *functions = (part.strip() for part in parts)
             later = access.split(".")[0] == _LATER
-            self._done[block] = block.decode() if later else self._evaluated(access, functions)
-        return self._done[block]
+            self._cache[block] = block.decode() if later else self._evaluated(access, functions)
+        return self._cache[block]
 
     def _evaluated(self, access: str, functions: list[str]) -> Any:
-        value = self._named(access)
+        value = self._value_of(access)
         if len(functions) > MAX_FUNCTIONS:
             raise CiConfigError("too many functions in interpolation block")
         applied = [self._function(function) for function in functions]
@@ -138,7 +138,7 @@ class Interpolation:
                 value = called(value)
         return value
 
-    def _named(self, access: str) -> Any:
+    def _value_of(self, access: str) -> Any:
         names = access.split(".", MAX_ACCESS_PARTS - 1)
         errors = []
         if len(names) <= 1:
@@ -200,7 +200,7 @@ class Interpolation:
 def interpolated(
     header: Mapping[str, Any] | None,
     content: dict[str, Any],
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     variables: Mapping[str, Variable],
     component: Mapping[str, str | None],
     budget: Budget,
@@ -211,14 +211,14 @@ def interpolated(
     `component` holds the values that a component may request about itself; it is empty for other files.
     """
     if header is None:
-        if given:
+        if arguments:
             raise CiConfigError(NOT_DECLARED)
         return content
-    inputs = resolve(declared(header), given, budget)
-    asked = (header.get("spec") or {}).get("component") or ()
+    inputs = resolve(declared(header), arguments, budget)
+    requested = (header.get("spec") or {}).get("component") or ()
     values = {
         "inputs": inputs,
-        "component": {name: value for name, value in component.items() if name in asked},
+        "component": {name: value for name, value in component.items() if name in requested},
     }
     replaced: dict[str, Any] = Interpolation(values, variables, budget).replaced(content)
     return replaced

@@ -28,7 +28,7 @@ from api_server.ci.config.plan import (
 from api_server.ci.config.variables import Variable, expand, expand_known
 
 Hash = Mapping[str, Any]
-Known = Mapping[str, str]
+Values = Mapping[str, str]
 
 #: Maximum number of files that an item of `cache:key:files` may stand for.
 MAX_KEY_FILES = 10_000
@@ -46,45 +46,45 @@ def variables_of(value: Hash | None) -> tuple[Variable, ...]:
     return tuple(variables)
 
 
-def _given(value: Hash) -> dict[str, Any]:
+def _without_nulls(value: Hash) -> dict[str, Any]:
     """Return the keys that have a value: a key with null counts as absent."""
     return {key: inner for key, inner in value.items() if inner is not None}
 
 
 def build_job(
-    name: str, job: Hash, variables: tuple[Variable, ...], known: Known, context: Context
+    name: str, job: Hash, variables: tuple[Variable, ...], values: Values, context: Context
 ) -> PlannedJob:
     """Return the job without the values that depend on its rules and on other jobs (stage index, when, needs,
     dependencies).
 
-    `known` are the values of all variables, for the names that are expanded here: tags, environment, ...
+    `values` are those of all variables, for the names that are expanded here: tags, environment, ...
     """
     allowed = job.get("allow_failure")
     upstream = upstream_of(job.get("needs"))
-    planned = PlannedJob(
+    plan = PlannedJob(
         name=name,
         stage=job["stage"],
         stage_index=0,
         kind="bridge" if "trigger" in job or upstream is not None else "build",
         variables=variables,
-        tags=tuple(dict.fromkeys(expand_known(tag, known) for tag in _texts(job.get("tags")))),
+        tags=tuple(dict.fromkeys(expand_known(tag, values) for tag in _texts(job.get("tags")))),
         allow_failure=_allow_failure(job),
         allow_failure_exit_codes=_codes(allowed["exit_codes"]) if isinstance(allowed, dict) else (),
-        resource_group=_resource_group(name, job.get("resource_group"), known),
+        resource_group=_resource_group(name, job.get("resource_group"), values),
         interruptible=bool(job.get("interruptible")),
-        environment=_environment(name, job.get("environment"), known),
+        environment=_environment(name, job.get("environment"), values),
         manual_confirmation=job.get("manual_confirmation"),
-        trigger=_trigger(job.get("trigger"), known),
-        upstream=None if upstream is None else expand(upstream, known),
+        trigger=_trigger(job.get("trigger"), values),
+        upstream=None if upstream is None else expand(upstream, values),
         cross_dependencies=cross_dependencies_of(job.get("needs")),
     )
-    return planned if planned.kind == "bridge" else _with_execution(planned, job, context)
+    return plan if plan.kind == "bridge" else _with_execution(plan, job, context)
 
 
-def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> PlannedJob:
+def _with_execution(plan: PlannedJob, job: Hash, context: Context) -> PlannedJob:
     """Return the job with the keywords that only a runner needs."""
     return evolve(
-        planned,
+        plan,
         script=_texts(job.get("script")),
         before_script=_texts(job.get("before_script")),
         after_script=_texts(job.get("after_script")),
@@ -140,34 +140,34 @@ def _with_pages(job: Hash) -> Hash | None:
     artifacts: Hash | None = job.get("artifacts")
     if not (pages := job.get("pages")):
         return artifacts
-    given = artifacts or {}
+    fields = artifacts or {}
     published = (pages.get("publish") if isinstance(pages, dict) else None) or job.get("publish") or "public"
-    return {**given, "paths": list(dict.fromkeys((*_texts(given.get("paths")), published)))}
+    return {**fields, "paths": list(dict.fromkeys((*_texts(fields.get("paths")), published)))}
 
 
 def _artifacts(value: Hash | None) -> Artifacts | None:
     if not value:
         return None
-    given = _given(value)
-    reports = dict(given.get("reports") or {})
+    fields = _without_nulls(value)
+    reports = dict(fields.get("reports") or {})
     if covered := reports.pop("coverage_report", None):
         reports[covered["coverage_format"]] = covered["path"]
-    expire_in = given.get("expire_in")
+    expire_in = fields.get("expire_in")
     return Artifacts(
-        **{key: given[key] for key in _ARTIFACTS_AS_GIVEN if key in given},
-        paths=_texts(given.get("paths")),
-        exclude=_texts(given.get("exclude")),
+        **{key: fields[key] for key in _ARTIFACTS_AS_GIVEN if key in fields},
+        paths=_texts(fields.get("paths")),
+        exclude=_texts(fields.get("exclude")),
         expire_in=checks.parse_duration(expire_in) if expire_in is not None else None,
         reports={kind: _texts(paths) for kind, paths in reports.items() if paths is not None},
     )
 
 
 def _cache(value: Hash, index: int, context: Context) -> Cache:
-    given = _given(value)
+    fields = _without_nulls(value)
     for name in ("paths", "fallback_keys"):
-        given[name] = _texts(given.get(name))
-    key = given.pop("key", "default")
-    return Cache(**given, key=_files_key(key, index, context) if isinstance(key, dict) else str(key))
+        fields[name] = _texts(fields.get(name))
+    key = fields.pop("key", "default")
+    return Cache(**fields, key=_files_key(key, index, context) if isinstance(key, dict) else str(key))
 
 
 def _files_key(key: Hash, index: int, context: Context) -> str:
@@ -191,87 +191,89 @@ def _matching(item: str, context: Context) -> list[str]:
 def _image(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         return {"name": value}
-    given = _given(value)
+    fields = _without_nulls(value)
     for key in ("entrypoint", "pull_policy", "command"):
-        if key in given:
-            given[key] = _texts(given[key])
-    if "kubernetes" in given:
-        given["kubernetes"] = {key: str(inner) for key, inner in _given(given["kubernetes"]).items()}
-    return given
+        if key in fields:
+            fields[key] = _texts(fields[key])
+    if "kubernetes" in fields:
+        fields["kubernetes"] = {
+            key: str(inner) for key, inner in _without_nulls(fields["kubernetes"]).items()
+        }
+    return fields
 
 
 def _service(value: Any) -> Service:
-    given = _image(value)
-    return Service(**{**given, "variables": variables_of(given.get("variables"))})
+    fields = _image(value)
+    return Service(**{**fields, "variables": variables_of(fields.get("variables"))})
 
 
-def _resource_group(job: str, value: str | None, known: Known) -> str | None:
-    return _name(f"{job} job: resource_group", value, known) if value else None
+def _resource_group(job: str, value: str | None, values: Values) -> str | None:
+    return _name(f"{job} job: resource_group", value, values) if value else None
 
 
-def _name(what: str, value: str, known: Known) -> str:
+def _name(kind: str, value: str, values: Values) -> str:
     """Return the name with its variables replaced. Raise CiConfigError if it is too long to be stored."""
-    name = expand(value, known)
+    name = expand(value, values)
     if len(name) > MAX_NAME:
-        raise CiConfigError(f"{what} is too long (maximum is {MAX_NAME} characters)")
+        raise CiConfigError(f"{kind} is too long (maximum is {MAX_NAME} characters)")
     return name
 
 
-def _environment(job: str, value: Any, known: Known) -> Environment | None:
+def _environment(job: str, value: Any, values: Values) -> Environment | None:
     if value is None:
         return None
-    given: Hash = {"name": value} if isinstance(value, str) else value
+    fields: Hash = {"name": value} if isinstance(value, str) else value
     return Environment(
-        name=_name(f"{job} job: environment name", given["name"], known),
-        url=given.get("url"),
-        action=given.get("action") or "start",
-        tier=given.get("deployment_tier"),
-        on_stop=given.get("on_stop"),
-        auto_stop_in=expand(str(given["auto_stop_in"]), known) if given.get("auto_stop_in") else None,
+        name=_name(f"{job} job: environment name", fields["name"], values),
+        url=fields.get("url"),
+        action=fields.get("action") or "start",
+        tier=fields.get("deployment_tier"),
+        on_stop=fields.get("on_stop"),
+        auto_stop_in=expand(str(fields["auto_stop_in"]), values) if fields.get("auto_stop_in") else None,
     )
 
 
 def _release(value: Hash | None) -> Release | None:
     if not value:
         return None
-    given = _given(value)
-    links = (given.pop("assets", None) or {}).get("links") or ()
+    fields = _without_nulls(value)
+    links = (fields.pop("assets", None) or {}).get("links") or ()
     return Release(
-        **{**given, "milestones": _texts(given.get("milestones"))},
-        links=tuple(ReleaseLink(**_given(link)) for link in links),
+        **{**fields, "milestones": _texts(fields.get("milestones"))},
+        links=tuple(ReleaseLink(**_without_nulls(link)) for link in links),
     )
 
 
-def _trigger(value: Any, known: Known) -> Trigger | None:
+def _trigger(value: Any, values: Values) -> Trigger | None:
     if value is None:
         return None
-    given: Hash = {"project": value} if isinstance(value, str) else value
-    include = given.get("include") or []
+    fields: Hash = {"project": value} if isinstance(value, str) else value
+    include = fields.get("include") or []
     files = include if isinstance(include, list) else [include]
-    forward = given.get("forward") or {}
+    forward = fields.get("forward") or {}
     return Trigger(
-        project=expand(given["project"], known) if given.get("project") else None,
-        branch=expand(given["branch"], known) if given.get("branch") else None,
-        include=tuple(_included(file, known) for file in files),
-        depend=given.get("strategy") == "depend",
-        mirror=given.get("strategy") == "mirror",
+        project=expand(fields["project"], values) if fields.get("project") else None,
+        branch=expand(fields["branch"], values) if fields.get("branch") else None,
+        include=tuple(_included(file, values) for file in files),
+        depend=fields.get("strategy") == "depend",
+        mirror=fields.get("strategy") == "mirror",
         forward_yaml_variables=forward.get("yaml_variables") is not False,
         forward_pipeline_variables=bool(forward.get("pipeline_variables")),
-        inputs=given.get("inputs") or {},
+        inputs=fields.get("inputs") or {},
     )
 
 
-def _included(value: Any, known: Known) -> Any:
+def _included(value: Any, values: Values) -> Any:
     if isinstance(value, str):
-        return expand(value, known)
-    given = _given(value)
-    if list(given) == ["local"]:
-        return expand(given["local"], known)
+        return expand(value, values)
+    fields = _without_nulls(value)
+    if list(fields) == ["local"]:
+        return expand(fields["local"], values)
     return {
         key: inner
         if key == "inputs"
-        else [expand(item, known) for item in inner]
+        else [expand(item, values) for item in inner]
         if isinstance(inner, list)
-        else expand(inner, known)
-        for key, inner in given.items()
+        else expand(inner, values)
+        for key, inner in fields.items()
     }

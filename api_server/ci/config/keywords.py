@@ -57,9 +57,9 @@ _changes = ByType(
 )
 
 
-def _in_project(at: str, value: Any) -> Iterator[str]:
+def _in_project(path: str, value: Any) -> Iterator[str]:
     if value.get("ref") is not None and value.get("project") is None:
-        yield f"{at} config missing required keys: project"
+        yield f"{path} config missing required keys: project"
 
 
 _exists = ByType(
@@ -77,15 +77,15 @@ _exists = ByType(
 )
 
 
-def _listed(at: str, value: Any) -> Iterator[str]:
+def _with_options(path: str, value: Any) -> Iterator[str]:
     """Check a variable of the top level in its long form; if it has options, its value has to be one of
     them."""
     if value.get("options") and value.get("value") not in value["options"]:
-        yield f"{at} config value must be present in options"
+        yield f"{path} config value must be present in options"
 
 
 _global_variable = Fields(
-    {"value": plain, "expand": boolean, "description": text, "options": texts}, together=_listed
+    {"value": plain, "expand": boolean, "description": text, "options": texts}, together=_with_options
 )
 
 
@@ -95,18 +95,18 @@ class ByKind:
 
     kinds: Mapping[str, Fields]
 
-    def __call__(self, at: str, value: Any) -> Iterator[str]:
-        given = [kind for kind in self.kinds if isinstance(value, dict) and value.get(kind) is not None]
-        if len(given) > 1:
-            yield f"{at} config is of one kind only: {', '.join(given)}"
+    def __call__(self, path: str, value: Any) -> Iterator[str]:
+        kinds = [kind for kind in self.kinds if isinstance(value, dict) and value.get(kind) is not None]
+        if len(kinds) > 1:
+            yield f"{path} config is of one kind only: {', '.join(kinds)}"
         else:
-            yield from self.kinds[given[0] if given else "local"](at, value)
+            yield from self.kinds[kinds[0] if kinds else "local"](path, value)
 
 
-def _inputs(at: str, value: Any) -> Iterator[str]:
+def _inputs(path: str, value: Any) -> Iterator[str]:
     """Check that these are values by name. The file that declares the inputs checks the values."""
     if not isinstance(value, dict):
-        yield f"{at} config should be a hash"
+        yield f"{path} config should be a hash"
 
 
 def _include(beyond: Sequence[str], shared: Mapping[str, Check]) -> ByKind:
@@ -125,9 +125,9 @@ def _include(beyond: Sequence[str], shared: Mapping[str, Check]) -> ByKind:
     )
 
 
-def _of_job(at: str, value: Any) -> Iterator[str]:
+def _of_job(path: str, value: Any) -> Iterator[str]:
     if not value.get("job"):
-        yield f"{at} config must specify the job where to fetch the artifact from"
+        yield f"{path} config must specify the job where to fetch the artifact from"
 
 
 _child: dict[type, Check] = {
@@ -169,18 +169,18 @@ class Rules:
 
     item: Fields
 
-    def __call__(self, at: str, value: Any) -> Iterator[str]:
+    def __call__(self, path: str, value: Any) -> Iterator[str]:
         rules = flatten(value, MAX_LIST_NESTING) if isinstance(value, list) else None
         if rules is None or not all(isinstance(rule, dict) for rule in rules):
-            parent = at.removesuffix(":rules")
+            parent = path.removesuffix(":rules")
             yield f"{parent} rules should be an array containing hashes and arrays of hashes"
             return
         for rule in rules:
             if not rule:
-                yield f"{at}:rule config can't be blank"
-            yield from self.item(f"{at}:rule", rule)
+                yield f"{path}:rule config can't be blank"
+            yield from self.item(f"{path}:rule", rule)
             if (rule.get("when") == "delayed") != (rule.get("start_in") is not None):
-                yield f"{at}:rule start_in should be given with when: delayed, and only there"
+                yield f"{path}:rule start_in should be given with when: delayed, and only there"
 
 
 _conditions = Each(condition)
@@ -208,10 +208,10 @@ _OF_RULES = ("if", "when", "start_in", "allow_failure", "interruptible")
 _OF_JOBS = ("when", "start_in", "allow_failure", "dependencies", "resource_group", "manual_confirmation")
 
 
-def _auto_stop_in(at: str, value: Any) -> Iterator[str]:
+def _auto_stop_in(path: str, value: Any) -> Iterator[str]:
     """Check a duration. Text with variables is not checked, since their values are not known yet."""
     if not (isinstance(value, str) and "$" in value):
-        yield from duration(never=True)(at, value)
+        yield from duration(never=True)(path, value)
 
 
 _OF_DASHBOARDS: dict[str, Check] = {"namespace": text, "flux_resource_path": text}

@@ -35,13 +35,13 @@ class _Present:
     fields: Fields
     present: Sequence[str]
 
-    def __call__(self, at: str, value: Any) -> Iterator[str]:
-        yield from self.fields(at, value)
+    def __call__(self, path: str, value: Any) -> Iterator[str]:
+        yield from self.fields(path, value)
         for key in self.present:
             if value.get(key) is None:
-                yield f"{at} {key} should be a string"
+                yield f"{path} {key} should be a string"
             if value.get(key) in (None, ""):
-                yield f"{at} {key} can't be blank"
+                yield f"{path} {key} can't be blank"
 
 
 def _texts(*names: str) -> dict[str, Check]:
@@ -101,50 +101,50 @@ class Needs:
         """The forms of a need, for the reference of keywords."""
         return [form.fields for kind in self.kinds for form in _FORMS[kind]]
 
-    def __call__(self, at: str, value: Any) -> Iterator[str]:
+    def __call__(self, path: str, value: Any) -> Iterator[str]:
         if not isinstance(value, dict | list):
-            yield f"{at} config can only be a Hash or an Array"
+            yield f"{path} config can only be a Hash or an Array"
         elif value == {}:
-            yield f"{at} config can not be an empty Hash"
+            yield f"{path} config can not be an empty Hash"
         else:
-            needs = _listed(value)
-            wrong = [error for need in needs for error in _errors_of_need(at, need)]
-            yield from wrong or self._errors_together(at, needs)
+            needs = _flat_needs(value)
+            wrong = [error for need in needs for error in _errors_of_need(path, need)]
+            yield from wrong or self._errors_together(path, needs)
 
-    def _errors_together(self, at: str, needs: list[Any]) -> Iterator[str]:
+    def _errors_together(self, path: str, needs: list[Any]) -> Iterator[str]:
         used = dict.fromkeys(map(_kind, needs))
         if others := [kind for kind in used if kind not in self.kinds]:
-            yield f"{at} config uses invalid types: {', '.join(others)}"
-        counted = Counter("project" in need for need in needs if _kind(need) == "cross_dependency")
-        if any(number > MAX_CROSS_DEPENDENCIES for number in counted.values()):
-            yield f"{at} config must be less than or equal to {MAX_CROSS_DEPENDENCIES}"
+            yield f"{path} config uses invalid types: {', '.join(others)}"
+        counts = Counter("project" in need for need in needs if _kind(need) == "cross_dependency")
+        if any(number > MAX_CROSS_DEPENDENCIES for number in counts.values()):
+            yield f"{path} config must be less than or equal to {MAX_CROSS_DEPENDENCIES}"
 
 
-def _errors_of_need(at: str, need: Any) -> Iterator[str]:
+def _errors_of_need(path: str, need: Any) -> Iterator[str]:
     if isinstance(need, dict):
         if "parallel" in need and type(need["parallel"]) is int:
-            yield f'{at} config cannot use "parallel: <number>".'
+            yield f'{path} config cannot use "parallel: <number>".'
         else:
-            yield from _form(need)[1](f"{at}:need", need)
+            yield from _form(need)[1](f"{path}:need", need)
     elif not isinstance(need, str):
-        yield f"{at}:need has an unsupported type"
+        yield f"{path}:need has an unsupported type"
     elif not need:
-        yield f"{at}:need config can't be blank"
+        yield f"{path}:need config can't be blank"
 
 
-def _given(value: Hash) -> dict[str, Any]:
+def _without_nulls(value: Hash) -> dict[str, Any]:
     """Return the keys that have a value: a key with null counts as absent."""
     return {key: inner for key, inner in value.items() if inner is not None}
 
 
-def _listed(value: Any) -> list[Any]:
+def _flat_needs(value: Any) -> list[Any]:
     """Return all needs, ignoring nulls at every level."""
     return [need for need in flatten(value) or () if need is not None]
 
 
 def _of_kind(value: Any, kind: Kind) -> list[Any]:
     """Return the checked needs of a kind; an empty list if there are none."""
-    return [need for need in _listed(value) if _kind(need) == kind]
+    return [need for need in _flat_needs(value) if _kind(need) == kind]
 
 
 def needs_of(value: Any) -> tuple[Need, ...] | None:
@@ -160,14 +160,14 @@ def _needs(item: str | Hash) -> list[Need]:
     """Return the need, or one for each row of its matrix."""
     if isinstance(item, str):
         return [Need(job=item)]
-    need = _given(item)
+    need = _without_nulls(item)
     parallel = need.pop("parallel", None)
     return [Need(**need | {"job": row.name}) for row in instances(need["job"], parallel)]
 
 
 def cross_dependencies_of(value: Any) -> tuple[CrossDependency, ...]:
     """Return the jobs of other pipelines whose artifacts are needed, with variables not yet replaced."""
-    needs = map(_given, _of_kind(value, "cross_dependency"))
+    needs = map(_without_nulls, _of_kind(value, "cross_dependency"))
     return tuple(
         CrossDependency(**{key: text for key, text in need.items() if key != "artifacts"})
         for need in needs
@@ -192,8 +192,8 @@ def errors_of_needs(jobs: Hashes, stages: tuple[str, ...], budget: Budget) -> li
     index_of = {stage: index for index, stage in enumerate(stages)}
     stage_of: dict[str, int] = {}
     for name, job in jobs.items():
-        for known in (name, *(other.name for other in instances(name, job.get("parallel")))):
-            stage_of[known] = index_of[job["stage"]]
+        for job_name in (name, *(other.name for other in instances(name, job.get("parallel")))):
+            stage_of[job_name] = index_of[job["stage"]]
         if len(stage_of) > MAX_INSTANCES:
             raise CiConfigError(
                 f"The number of jobs, with all that `parallel` makes, exceeds {MAX_INSTANCES}"
@@ -229,8 +229,8 @@ def _errors_of_job(
     errors = []
     if len(needs or ()) > MAX_NEEDS:
         return [_too_many_needs(name)]
-    named = [need.job for need in needs or ()]
-    if doubled := sorted({need_name for need_name in named if named.count(need_name) > 1}):
+    names = [need.job for need in needs or ()]
+    if doubled := sorted({need_name for need_name in names if names.count(need_name) > 1}):
         errors.append(f"{name} has the following needs duplicated: {', '.join(doubled)}.")
     for need in needs or ():
         errors += _errors_of_target(
@@ -239,7 +239,7 @@ def _errors_of_job(
     for target in job.get("dependencies") or ():
         errors += _errors_of_target(name, "dependency", target, stage_of, last=stage_of[name])
     if needs and (
-        missing := [dependency for dependency in job.get("dependencies") or () if dependency not in named]
+        missing := [dependency for dependency in job.get("dependencies") or () if dependency not in names]
     ):
         errors.append(f"jobs:{name} dependencies the {', '.join(missing)} should be part of needs")
     return errors
@@ -270,21 +270,18 @@ def check_acyclic(graph: Mapping[str, Iterable[str]]) -> None:
         raise CiConfigError(f"The pipeline has circular dependencies: {circle}") from None
 
 
-def resolve_needs(
-    planned: Mapping[str, PlannedJob], families: Mapping[str, Iterable[str]]
-) -> list[PlannedJob]:
+def resolve_needs(jobs: Mapping[str, PlannedJob], families: Mapping[str, Iterable[str]]) -> list[PlannedJob]:
     """Return the planned jobs with `needs` and `dependencies` as names of jobs that the pipeline has.
 
     `families` has, for each job of the file, the names of its instances, planned or not.
     """
-    present = {name: [job] for name, job in planned.items()}
+    present = {name: [job] for name, job in jobs.items()}
     targets = present | {
-        name: [planned[instance] for instance in names if instance in planned]
-        for name, names in families.items()
+        name: [jobs[instance] for instance in names if instance in jobs] for name, names in families.items()
     }
     resolved: list[PlannedJob] = []
     errors: list[str] = []
-    for job in planned.values():
+    for job in jobs.values():
         needs = None if job.needs is None else _present_needs(job, targets, errors)
         downloads = _downloads(job, needs, targets)
         resolved.append(evolve(job, needs=needs, dependencies=downloads))
@@ -320,8 +317,10 @@ def _downloads(
 ) -> tuple[str, ...] | None:
     """Return the jobs whose artifacts are downloaded: the jobs of the needs that ask for artifacts, or else
     of all earlier stages, restricted to those that `dependencies` names."""
-    named = job.dependencies
-    dependencies = None if named is None else [other for name in named for other in targets.get(name, ())]
+    selected = job.dependencies
+    dependencies = (
+        None if selected is None else [other for name in selected for other in targets.get(name, ())]
+    )
     if needs is None:
         earlier = (other.name for other in dependencies or () if other.stage_index < job.stage_index)
         return None if dependencies is None else tuple(earlier)

@@ -20,15 +20,15 @@ MAX_EXPRESSION = 4096
 _EXPRESSION = re.compile(r"\$\[\[\s*matrix\.([a-zA-Z0-9_-]+)\s*\]\]")
 
 
-def _row(at: str, value: dict[str, Any]) -> Iterator[str]:
+def _row(path: str, value: dict[str, Any]) -> Iterator[str]:
     """Check one hash of a matrix: variables, and the values that each of them takes."""
     axes = [axis if isinstance(axis, list) else [axis] for axis in value.values()]
     if any(len(key) > MAX_NAME for key in value):
-        yield f"{at}:variables config has a key of more than {MAX_NAME} characters"
+        yield f"{path}:variables config has a key of more than {MAX_NAME} characters"
     elif not all(axes) or not all(type(item) in {str, int} for axis in axes for item in axis):
-        yield f"{at}:variables config should be a hash of key value pairs, value can be an array"
+        yield f"{path}:variables config should be a hash of key value pairs, value can be an array"
     elif not value:
-        yield f"{at}:variables config requires at least 1 items"
+        yield f"{path}:variables config requires at least 1 items"
 
 
 #: The forms of `parallel` other than a number, for a job and for its needs.
@@ -109,14 +109,16 @@ def instances(name: str, parallel: Any) -> list[Instance]:
         return [Instance(family=name, name=name)]
     if isinstance(parallel, int):
         return [
-            Instance(family=name, name=_named(name, f" {index}/{parallel}"), index=index, total=parallel)
+            Instance(
+                family=name, name=_with_suffix(name, f" {index}/{parallel}"), index=index, total=parallel
+            )
             for index in range(1, parallel + 1)
         ]
     rows = _rows(name, parallel["matrix"])
     return [
         Instance(
             family=name,
-            name=_named(name, f": [{', '.join(row.values())}]"),
+            name=_with_suffix(name, f": [{', '.join(row.values())}]"),
             variables=tuple(Variable(key, value) for key, value in row.items()),
             index=index,
             total=len(rows),
@@ -125,7 +127,7 @@ def instances(name: str, parallel: Any) -> list[Instance]:
     ]
 
 
-def _named(name: str, suffix: str) -> str:
+def _with_suffix(name: str, suffix: str) -> str:
     if len(name) + len(suffix) > MAX_NAME:
         raise CiConfigError(_name_too_long(name))
     return name + suffix

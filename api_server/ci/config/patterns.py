@@ -54,8 +54,8 @@ def ref_and_project(text: str) -> tuple[str, str | None]:
     and the one project that it applies to (None: any)."""
     if (match := _REGEX_OF_PROJECT.fullmatch(text)) is not None:
         return match[1], match[2]
-    ref, at, project = text.partition("@")
-    return ref, project if at else None
+    ref, separator, project = text.partition("@")
+    return ref, project if separator else None
 
 
 def check_ref(text: str) -> str:
@@ -96,17 +96,17 @@ def _expressions_of(glob: str) -> list[str]:
     limited size."""
     _check_length(glob)
     groups: list[list[str]] = []
-    left = 0
+    space = 0
     with paid():
         for text in _without_braces(glob):
             piece = _translated(text)
             if piece is None:
                 continue
-            if not groups or len(piece) > left:
+            if not groups or len(piece) > space:
                 groups.append([])
-                left = _MAX_TOGETHER
+                space = _MAX_TOGETHER
             groups[-1].append(piece)
-            left -= len(piece)
+            space -= len(piece)
     return [f"(?m)^(?:{'|'.join(group)})$" for group in groups]
 
 
@@ -122,7 +122,7 @@ def _without_braces(glob: str) -> list[str]:
             alternatives.append(text)
         elif text[borders[-1]] == "}":
             before, after = text[: borders[0]], text[borders[-1] + 1 :]
-            pending += [before + text[at + 1 : to] + after for at, to in pairwise(borders)]
+            pending += [before + text[start + 1 : end] + after for start, end in pairwise(borders)]
         if len(alternatives) + len(pending) > MAX_ALTERNATIVES:
             raise ValueError(f"the path pattern {glob} stands for more than {MAX_ALTERNATIVES} others")
     return alternatives
@@ -154,13 +154,13 @@ _WILD = {"folders": r"(?:[^/\n]*/)*", "any": r"[^/\n]*", "one": r"[^/\n]", "noth
 
 def _translated(glob: str) -> str | None:
     """Return the expression for a pattern without braces; None if nothing can match it."""
-    out, at = "", 0
-    while match := _PIECE.match(glob, at):
-        at = match.end()
+    out, position = "", 0
+    while match := _PIECE.match(glob, position):
+        position = match.end()
         if match["char"]:
             out += re2.escape(match["char"])
         elif match["set"]:
-            characters, at = _set(glob, at)
+            characters, position = _set(glob, position)
             if characters is None:
                 return None
             out += characters
@@ -172,20 +172,20 @@ def _translated(glob: str) -> str | None:
 _RANGE = re.compile(r"\\?(.)(?:-(?!\])\\?(.))?", re.DOTALL)
 
 
-def _set(glob: str, at: int) -> tuple[str | None, int]:
+def _set(glob: str, position: int) -> tuple[str | None, int]:
     """Return the character class that begins there, and its end; None if nothing can match."""
-    negated = glob[at : at + 1] in ("!", "^")
-    at += negated
-    named = ""
-    while glob[at : at + 1] != "]":
-        match = _RANGE.match(glob, at)
+    negated = glob[position : position + 1] in ("!", "^")
+    position += negated
+    members = ""
+    while glob[position : position + 1] != "]":
+        match = _RANGE.match(glob, position)
         if match is None:
-            return None, at
-        at = match.end()
-        named += _range(match[1], match[2] or match[1], without="" if negated else "\n/")
+            return None, position
+        position = match.end()
+        members += _range(match[1], match[2] or match[1], without="" if negated else "\n/")
     if negated:
-        return rf"[^/\n{named}]", at + 1
-    return f"[{named}]" if named else None, at + 1
+        return rf"[^/\n{members}]", position + 1
+    return f"[{members}]" if members else None, position + 1
 
 
 def _range(first: str, last: str, without: str) -> str:
@@ -203,7 +203,7 @@ class PathSet:
 
     paths: frozenset[str]
     _matches: dict[tuple[str, str], list[str]] = field(factory=dict, init=False)
-    _left: int = MAX_SCANNED
+    _budget: int = MAX_SCANNED
     #: All paths, one a line, so that few passes of RE2 search them all; None until a pattern is searched.
     _lines: bytes | None = field(default=None, init=False)
 
@@ -230,7 +230,7 @@ class PathSet:
             self._lines = "\n".join(sorted(path for path in self.paths if "\n" not in path)).encode(
                 errors="surrogateescape"
             )
-        self._left -= len(self._lines)
-        if self._left < 0:
+        self._budget -= len(self._lines)
+        if self._budget < 0:
             raise CiConfigError("The configuration compares too many path patterns with too many files")
         return [line.decode(errors="surrogateescape") for line in expression.lines(self._lines) if line]

@@ -52,7 +52,7 @@ def plan(configuration: Configuration, context: Context) -> Plan:
     workflow = configuration.merged.get("workflow") or {}
     auto_cancel = dict(workflow.get("auto_cancel") or {})
     if workflow.get("rules") is not None:
-        rule = rules.first_match(_flat(workflow["rules"]), context.known(variables), context)
+        rule = rules.first_match(_flat(workflow["rules"]), context.values(variables), context)
         if rule is None or rule.get("when") == "never":
             return Plan(stages=configuration.stages, reason=FILTERED)
         variables = tuple(overlay(variables, variables_of(rule.get("variables"))))
@@ -66,7 +66,7 @@ def plan(configuration: Configuration, context: Context) -> Plan:
         stages=configuration.stages,
         jobs=tuple(sorted(jobs, key=lambda job: job.stage_index)),
         auto_cancel=AutoCancel(**auto_cancel),
-        name=expand(name, context.public.known(variables)).strip()[:MAX_NAME] or None if name else None,
+        name=expand(name, context.public.values(variables)).strip()[:MAX_NAME] or None if name else None,
     )
 
 
@@ -79,13 +79,13 @@ def every_job(configuration: Configuration, context: Context) -> list[PlannedJob
 
 
 def _needs(
-    planned: PlannedJob, rule: Mapping[str, Any], instance: Instance, of_job: Any
+    plan: PlannedJob, rule: Mapping[str, Any], instance: Instance, of_job: Any
 ) -> tuple[Need, ...] | None:
     """Return the jobs that the job waits for: those of its rule, or else its own (`of_job`).
 
     A bridge that mirrors a pipeline starts with its stage, as in GitLab.
     """
-    if planned.upstream is not None:
+    if plan.upstream is not None:
         return None
     return needs_of(instance.written_out(rule["needs"]) if "needs" in rule else of_job)
 
@@ -132,23 +132,23 @@ class _Planner:
             several = instances(family, job.get("parallel"))
             families[family] = [instance.name for instance in several]
             sources.update((instance.name, (job, instance)) for instance in several)
-        planned: dict[str, PlannedJob] = {}
+        jobs: dict[str, PlannedJob] = {}
         triggers = 0
         for name, (job, instance) in sources.items():
-            planned_job = self._planned(job, instance)
+            planned_job = self._plan_job(job, instance)
             if planned_job is None:
                 continue
-            planned[name] = planned_job
+            jobs[name] = planned_job
             if not self._by_rules:
                 continue
             triggers += planned_job.trigger is not None
-            if len(planned) > MAX_JOBS:
+            if len(jobs) > MAX_JOBS:
                 raise CiConfigError(f"The number of jobs exceeds the limit of {MAX_JOBS}")
             if triggers > MAX_TRIGGERS:
                 raise CiConfigError(f"The number of trigger jobs exceeds the limit of {MAX_TRIGGERS}")
-        return planned, families
+        return jobs, families
 
-    def _planned(self, job: Mapping[str, Any], instance: Instance) -> PlannedJob | None:
+    def _plan_job(self, job: Mapping[str, Any], instance: Instance) -> PlannedJob | None:
         """Return the job, or None if its rules exclude it from this pipeline."""
         if time.thread_time() > self._until:
             raise CiConfigError(f"The jobs take more than {MAX_SECONDS:.0f} seconds to plan")
@@ -165,47 +165,47 @@ class _Planner:
         self._variables_left -= len(variables)
         if self._variables_left < 0:
             raise CiConfigError(f"The jobs have more than {MAX_VARIABLES} variables in all")
-        known = self._context.known_in_job(instance.name, job["stage"], variables)
-        rule = self._rule(job, known)
+        values = self._context.values_in_job(instance.name, job["stage"], variables)
+        rule = self._rule(job, values)
         if rule is None:
             return None
         job = {**job, "needs": instance.written_out(job.get("needs"))}
         if rule.get("variables"):
             variables = tuple(overlay(variables, variables_of(rule["variables"])))
         if rule.get("variables") or self._public is not self._context:
-            known = self._public.known_in_job(instance.name, job["stage"], variables)
-        planned = build_job(instance.name, job, variables, known, self._context)
-        if (taken := size(planned)) > MAX_JOB_BYTES:
+            values = self._public.values_in_job(instance.name, job["stage"], variables)
+        plan = build_job(instance.name, job, variables, values, self._context)
+        if (bytes_used := size(plan)) > MAX_JOB_BYTES:
             raise CiConfigError(f"{instance.name} job: it is more than {MAX_JOB_BYTES} bytes")
-        self._bytes_left -= taken
+        self._bytes_left -= bytes_used
         if self._bytes_left < 0:
             raise CiConfigError(f"The jobs are more than {MAX_JOBS_BYTES} bytes in all")
         return evolve(
-            planned,
+            plan,
             stage_index=self._stages[job["stage"]],
             node_index=instance.index,
             node_total=instance.total,
-            needs=_needs(planned, rule, instance, job["needs"]),
+            needs=_needs(plan, rule, instance, job["needs"]),
             dependencies=None if job.get("dependencies") is None else tuple(job["dependencies"]),
             when=rule["when"],
             start_in=checks.parse_duration(rule["start_in"]) if rule["when"] == "delayed" else None,
-            allow_failure=rule.get("allow_failure", planned.allow_failure),
-            allow_failure_exit_codes=() if "allow_failure" in rule else planned.allow_failure_exit_codes,
-            interruptible=rule.get("interruptible", planned.interruptible),
+            allow_failure=rule.get("allow_failure", plan.allow_failure),
+            allow_failure_exit_codes=() if "allow_failure" in rule else plan.allow_failure_exit_codes,
+            interruptible=rule.get("interruptible", plan.interruptible),
         )
 
-    def _rule(self, job: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any] | None:
+    def _rule(self, job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any] | None:
         """Return the rule that includes the job in the pipeline, always with `when`, or None if the job is
         excluded."""
         rule: dict[str, Any] = {"when": job.get("when", "on_success"), "start_in": job.get("start_in")}
         if not self._by_rules:
             return rule
         if "rules" in job:
-            match = rules.first_match(_flat(job["rules"]), known, self._context)
+            match = rules.first_match(_flat(job["rules"]), values, self._context)
             if match is None:
                 return None
             rule |= {key: value for key, value in match.items() if value is not None}
-        elif self._by_refs(job) and not rules.allowed_by_refs(job, known, self._context):
+        elif self._by_refs(job) and not rules.allowed_by_refs(job, values, self._context):
             return None
         return None if rule["when"] == "never" else rule
 

@@ -178,9 +178,9 @@ def pipeline_variables(
 
 
 def job_variables(
-    server: Server, project: Project, job: Job, planned: PlannedJob, known: tuple[Variable, ...]
+    server: Server, project: Project, job: Job, plan: PlannedJob, of_pipeline: tuple[Variable, ...]
 ) -> tuple[Variable, ...]:
-    """Return the further variables of one job. `known` are the pipeline's, which the environment's URL may
+    """Return the further variables of one job. `of_pipeline` are the pipeline's, which the environment's URL may
     refer to."""
     base = f"{server.url}/{project.full_path}/-"
     predefined = {
@@ -188,18 +188,18 @@ def job_variables(
         "CI_PIPELINE_URL": f"{base}/pipelines/{job.pipeline_id}",
         "CI_JOB_ID": str(job.id),
         "CI_JOB_URL": f"{base}/jobs/{job.id}",
-        "CI_JOB_NAME": planned.name,
-        "CI_JOB_NAME_SLUG": slug(planned.name),
-        "CI_JOB_STAGE": planned.stage,
+        "CI_JOB_NAME": plan.name,
+        "CI_JOB_NAME_SLUG": slug(plan.name),
+        "CI_JOB_STAGE": plan.stage,
         "CI_JOB_STARTED_AT": _iso(job.started_at),
         "CI_JOB_TIMEOUT": str(job.timeout),
-        "CI_NODE_TOTAL": str(planned.node_total),
-        **({"CI_NODE_INDEX": str(planned.node_index)} if planned.node_index is not None else {}),
+        "CI_NODE_TOTAL": str(plan.node_total),
+        **({"CI_NODE_INDEX": str(plan.node_index)} if plan.node_index is not None else {}),
         **({"CI_JOB_MANUAL": "true"} if job.manual else {}),
-        **({"CI_JOB_IMAGE": planned.image.name} if planned.image is not None else {}),
+        **({"CI_JOB_IMAGE": plan.image.name} if plan.image is not None else {}),
         **_of_runner(job),
     }
-    predefined |= _of_environment(planned, {**values(known), **values(planned.variables), **predefined})
+    predefined |= _of_environment(plan, {**values(of_pipeline), **values(plan.variables), **predefined})
     return (*_public(predefined), *_secret(server, project, job))
 
 
@@ -345,8 +345,8 @@ def _of_runner(job: Job) -> dict[str, str]:
     }
 
 
-def _of_environment(planned: PlannedJob, known: dict[str, str]) -> dict[str, str]:
-    environment = planned.environment
+def _of_environment(plan: PlannedJob, variables: dict[str, str]) -> dict[str, str]:
+    environment = plan.environment
     if environment is None:
         return {}
     predefined = {
@@ -356,7 +356,7 @@ def _of_environment(planned: PlannedJob, known: dict[str, str]) -> dict[str, str
         "CI_ENVIRONMENT_TIER": environment.tier or tier(environment.name),
     }
     if environment.url is not None:
-        predefined["CI_ENVIRONMENT_URL"] = expand(environment.url, {**known, **predefined})
+        predefined["CI_ENVIRONMENT_URL"] = expand(environment.url, {**variables, **predefined})
     return predefined
 
 

@@ -84,11 +84,11 @@ def _parse_cached(text: str, operands: tuple[str, ...]) -> ParsedCondition:
     inputs = [_input_name(token) for kind, token in tokens if kind == "input"]
     parser = _Parser(tokens)
     condition = parser.either()
-    if parser.left:
+    if parser.tokens:
         raise ValueError("invalid expression syntax")
 
-    def holds(known: Values) -> bool:
-        value = condition(known)
+    def holds(values: Values) -> bool:
+        value = condition(values)
         return bool(value.strip() if isinstance(value, str) else value)
 
     return ParsedCondition(holds, 1000 + len(text) * MEMORY_OF_A_CHARACTER, inputs)
@@ -102,24 +102,24 @@ def _tokens(text: str, operands: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return the kind and the text of each token, the last one first. `operands` are the accepted kinds in
     addition to text, regular expressions and null."""
     kinds = {"text", "null", "regex", "op", *operands}
-    tokens, at = [], 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
+    tokens, position = [], 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         if match is None or match.lastgroup not in kinds:
             raise ValueError("invalid expression syntax")
         tokens.append((match.lastgroup, match[match.lastgroup]))
-        at = match.end()
+        position = match.end()
     return tokens[::-1]
 
 
 @define
 class _Parser:
-    left: list[tuple[str, str]]
+    tokens: list[tuple[str, str]]
     depth: int = 0
 
     def _accept(self, *operators: str) -> str | None:
-        if self.left and self.left[-1][0] == "op" and self.left[-1][1] in operators:
-            return self.left.pop()[1]
+        if self.tokens and self.tokens[-1][0] == "op" and self.tokens[-1][1] in operators:
+            return self.tokens.pop()[1]
         return None
 
     def either(self) -> Operand:
@@ -153,12 +153,12 @@ class _Parser:
     def _operand(self) -> Operand:
         if self._accept("("):
             return self._parenthesised()
-        kind, text = self.left.pop() if self.left else ("end", "")
+        kind, text = self.tokens.pop() if self.tokens else ("end", "")
         match kind:
             case "variable":
-                return lambda known: known.get(text[1:])
+                return lambda values: values.get(text[1:])
             case "input":
-                return lambda known: known.get(_input_name(text))
+                return lambda values: values.get(_input_name(text))
             case "boolean":
                 return lambda _: text == "true"
             case "text":
@@ -168,9 +168,9 @@ class _Parser:
         raise ValueError("invalid expression syntax")
 
     def _right(self) -> Operand:
-        if not self.left or self.left[-1][0] != "regex":
+        if not self.tokens or self.tokens[-1][0] != "regex":
             return self._operand()
-        pattern = _Pattern(self.left.pop()[1])
+        pattern = _Pattern(self.tokens.pop()[1])
         parse_delimited(pattern.text)
         return lambda _: pattern
 
@@ -184,10 +184,10 @@ def _first(terms: list[Operand], is_last: Callable[[Value], bool]) -> Operand:
     if len(terms) == 1:
         return terms[0]
 
-    def evaluate(known: Values) -> Value:
+    def evaluate(values: Values) -> Value:
         value = None
         for term in terms:
-            value = term(known)
+            value = term(values)
             if is_last(value):
                 break
         return value
@@ -196,10 +196,10 @@ def _first(terms: list[Operand], is_last: Callable[[Value], bool]) -> Operand:
 
 
 def _compared(left: Operand, others: list[tuple[str, Operand]]) -> Operand:
-    def evaluate(known: Values) -> Value:
-        value = left(known)
+    def evaluate(values: Values) -> Value:
+        value = left(values)
         for operator, right in others:
-            value = _COMPARISONS[operator](value, right(known))
+            value = _COMPARISONS[operator](value, right(values))
         return value
 
     return evaluate
@@ -236,31 +236,31 @@ _COMPARISONS: Mapping[str, Callable[[Value, Value], bool]] = {
 Rule = Mapping[str, Any]
 
 
-def first_match(rules: Collection[Rule], known: Mapping[str, str], context: Context) -> Rule | None:
+def first_match(rules: Collection[Rule], values: Mapping[str, str], context: Context) -> Rule | None:
     """Return the first rule whose conditions all hold, or None."""
-    return next((rule for rule in rules if _holds(rule, known, context)), None)
+    return next((rule for rule in rules if _holds(rule, values, context)), None)
 
 
-def _holds(rule: Rule, known: Mapping[str, str], context: Context) -> bool:
-    if rule.get("if") is not None and not parse_condition(rule["if"])(known):
+def _holds(rule: Rule, values: Mapping[str, str], context: Context) -> bool:
+    if rule.get("if") is not None and not parse_condition(rule["if"])(values):
         return False
-    if rule.get("changes") is not None and not _changed(rule["changes"], known, context):
+    if rule.get("changes") is not None and not _changed(rule["changes"], values, context):
         return False
     exists = rule.get("exists")
-    return exists is None or _any_glob_matches(_globs(exists), known, _paths_for(exists, known, context))
+    return exists is None or _any_glob_matches(_globs(exists), values, _paths_for(exists, values, context))
 
 
-def _paths_for(exists: Any, known: Mapping[str, str], context: Context) -> PathSet:
+def _paths_for(exists: Any, values: Mapping[str, str], context: Context) -> PathSet:
     """Return the paths among which `exists` looks. Raise CiConfigError, which names what the file says,
     because values may be secret."""
     name = exists.get("project") if isinstance(exists, dict) else None
     if name is None:
         return context.paths
-    project = context.project(expand_known(name, known), False)
+    project = context.project(expand_known(name, values), False)
     if project is None:
         raise CiConfigError(f"rules:exists:project `{name}` is not a valid project path")
     ref = exists.get("ref")
-    repository = project.at(None if ref is None else expand_known(ref, known))
+    repository = project.at(None if ref is None else expand_known(ref, values))
     if repository is None:
         raise CiConfigError(f"rules:exists:ref `{ref}` is not a valid ref in project `{name}`")
     return context.paths_of(repository)
@@ -271,14 +271,14 @@ def _globs(value: Any) -> list[str]:
     return [globs] if isinstance(globs, str) else list(globs)
 
 
-def _changed(changes: Any, known: Mapping[str, str], context: Context) -> bool:
+def _changed(changes: Any, values: Mapping[str, str], context: Context) -> bool:
     base = changes.get("compare_to") if isinstance(changes, dict) else None
-    paths = context.changed if base is None else context.changed_since(expand_known(base, known))
-    return paths is None or _any_glob_matches(_globs(changes), known, paths)
+    paths = context.changed if base is None else context.changed_since(expand_known(base, values))
+    return paths is None or _any_glob_matches(_globs(changes), values, paths)
 
 
-def _any_glob_matches(globs: list[str], known: Mapping[str, str], paths: PathSet) -> bool:
-    return any(_glob_matches(expand_known(glob, known), paths) for glob in globs)
+def _any_glob_matches(globs: list[str], values: Mapping[str, str], paths: PathSet) -> bool:
+    return any(_glob_matches(expand_known(glob, values), paths) for glob in globs)
 
 
 def _glob_matches(glob: str, paths: PathSet) -> bool:
@@ -288,40 +288,40 @@ def _glob_matches(glob: str, paths: PathSet) -> bool:
         return False
 
 
-def allowed_by_refs(job: Mapping[str, Any], known: Mapping[str, str], context: Context) -> bool:
+def allowed_by_refs(job: Mapping[str, Any], values: Mapping[str, str], context: Context) -> bool:
     """Return whether `only` and `except` admit a job without `rules`; `only:refs` are branches and tags by
     default."""
     only = job.get("only", {})
     if isinstance(only, dict):
         only = {"refs": ["branches", "tags"], **{key: part for key, part in only.items() if part is not None}}
-    if not all(_policy(only, known, context)):
+    if not all(_policy(only, values, context)):
         return False
-    return not any(_policy(job.get("except", []), known, context))
+    return not any(_policy(job.get("except", []), values, context))
 
 
-def _policy(policy: Any, known: Mapping[str, str], context: Context) -> list[bool]:
+def _policy(policy: Any, values: Mapping[str, str], context: Context) -> list[bool]:
     """Return for each part of an `only` or `except` whether it holds."""
     if isinstance(policy, str):
         policy = [policy]
     parts = {"refs": policy} if isinstance(policy, list) else policy
-    held = []
+    results = []
     for kind, conditions in parts.items():
         if conditions is None:
             continue
         if kind == "refs":
-            held.append(any(_ref_of_project_matches(ref, known) for ref in conditions))
+            results.append(any(_ref_of_project_matches(ref, values) for ref in conditions))
         elif kind == "kubernetes":  # a project has no clusters
-            held.append(False)
+            results.append(False)
         elif kind == "variables":
-            held.append(any(parse_condition(condition)(known) for condition in conditions))
+            results.append(any(parse_condition(condition)(values) for condition in conditions))
         else:
-            held.append(_changed(conditions, known, context))
-    return held
+            results.append(_changed(conditions, values, context))
+    return results
 
 
-def _ref_of_project_matches(pattern: str, known: Mapping[str, str]) -> bool:
+def _ref_of_project_matches(pattern: str, values: Mapping[str, str]) -> bool:
     ref, project = patterns.ref_and_project(pattern)
-    return project in (None, known.get("CI_PROJECT_PATH")) and _ref_matches(ref, known)
+    return project in (None, values.get("CI_PROJECT_PATH")) and _ref_matches(ref, values)
 
 
 def _words_for(source: str) -> tuple[str, str]:
@@ -331,11 +331,11 @@ def _words_for(source: str) -> tuple[str, str]:
     return source, source + ("es" if source.endswith("sh") else "s")
 
 
-def _ref_matches(pattern: str, known: Mapping[str, str]) -> bool:
-    source, ref = known.get("CI_PIPELINE_SOURCE", ""), known.get("CI_COMMIT_REF_NAME", "")
+def _ref_matches(pattern: str, values: Mapping[str, str]) -> bool:
+    source, ref = values.get("CI_PIPELINE_SOURCE", ""), values.get("CI_COMMIT_REF_NAME", "")
     on_merge_request = source == "merge_request_event"
     if pattern in {"branches", "tags"}:
-        return not on_merge_request and ("CI_COMMIT_TAG" in known) == (pattern == "tags")
+        return not on_merge_request and ("CI_COMMIT_TAG" in values) == (pattern == "tags")
     if pattern in _words_for(source):
         return True
     if on_merge_request:

@@ -41,27 +41,27 @@ def values(variables: Iterable[Variable]) -> dict[str, str]:
     return {variable.key: variable.value for variable in variables}
 
 
-def expand(text: str, known: Mapping[str, str]) -> str:
+def expand(text: str, values: Mapping[str, str]) -> str:
     """Return `text` with `$NAME` and `${NAME}` replaced, unknown names by nothing, and `$$` by one dollar
     sign.
 
     Text that would grow beyond MAX_EXPANDED is returned unchanged.
     """
-    return _expanded(text, known, lambda name, _: "" if name else "$")
+    return _expanded(text, values, lambda name, _: "" if name else "$")
 
 
-def expand_known(text: str, known: Mapping[str, str]) -> str:
+def expand_known(text: str, values: Mapping[str, str]) -> str:
     """Expand like `expand`, but leave unknown names and `$$` unchanged."""
-    return _expanded(text, known, lambda _, written: written)
+    return _expanded(text, values, lambda _, written: written)
 
 
-def _expanded(text: str, known: Mapping[str, str], unknown: Callable[[str | None, str], str]) -> str:
-    if _size(text, known) > MAX_EXPANDED:
+def _expanded(text: str, values: Mapping[str, str], unknown: Callable[[str | None, str], str]) -> str:
+    if _size(text, values) > MAX_EXPANDED:
         return text
 
     def replace(match: re.Match[str]) -> str:
         name = match["plain"] or match["braced"]
-        return known[name] if name and name in known else unknown(name, match[0])
+        return values[name] if name and name in values else unknown(name, match[0])
 
     return _REFERENCE.sub(replace, text)
 
@@ -73,22 +73,22 @@ def expand_all(variables: Iterable[Variable]) -> list[Variable]:
     Unknown names, `$$`, and references to raw and file variables are left to the runner. Variables that refer
     to each other in a cycle are not expanded.
     """
-    known = {variable.key: variable for variable in variables}
+    by_key = {variable.key: variable for variable in variables}
     templates = {
-        key: variable for key, variable in known.items() if "$" in variable.value and not variable.raw
+        key: variable for key, variable in by_key.items() if "$" in variable.value and not variable.raw
     }
     if not templates:
-        return list(known.values())
-    done = {key: variable.value for key, variable in known.items() if key not in templates}
-    left = MAX_EXPANDED
+        return list(by_key.values())
+    expanded = {key: variable.value for key, variable in by_key.items() if key not in templates}
+    remaining = MAX_EXPANDED
     for key in _dependencies_first(templates):
         value = templates[key].value
-        size = _size(value, done)
-        done[key] = value if size > left else _expand_done(value, known, done)
-        left -= min(size, left)
+        size = _size(value, expanded)
+        expanded[key] = value if size > remaining else _expand_done(value, by_key, expanded)
+        remaining -= min(size, remaining)
     return [
-        evolve(variable, value=done[key]) if key in templates and key in done else variable
-        for key, variable in known.items()
+        evolve(variable, value=expanded[key]) if key in templates and key in expanded else variable
+        for key, variable in by_key.items()
     ]
 
 
@@ -100,27 +100,27 @@ def forwarded(
 
     Text that would grow beyond MAX_EXPANDED is returned unchanged.
     """
-    given = list(own)
-    known = {
+    variables = list(own)
+    values = {
         variable.key: variable.value
-        for variable in expand_all(overlay(weaker, given, stronger))
+        for variable in expand_all(overlay(weaker, variables, stronger))
         if not variable.file
     }
-    left = MAX_EXPANDED
+    remaining = MAX_EXPANDED
     expanded = []
-    for variable in given:
-        size = _size(variable.value, known)
+    for variable in variables:
+        size = _size(variable.value, values)
         expanded.append(
             variable
-            if variable.raw or size > left
-            else evolve(variable, value=expand_known(variable.value, known))
+            if variable.raw or size > remaining
+            else evolve(variable, value=expand_known(variable.value, values))
         )
-        left -= min(size, left)
+        remaining -= min(size, remaining)
     return expanded
 
 
-def _size(text: str, known: Mapping[str, str]) -> int:
-    return len(text) + sum(len(known.get(name, "")) for name in references(text))
+def _size(text: str, values: Mapping[str, str]) -> int:
+    return len(text) + sum(len(values.get(name, "")) for name in references(text))
 
 
 def references(text: str) -> Iterator[str]:
@@ -129,12 +129,12 @@ def references(text: str) -> Iterator[str]:
             yield name
 
 
-def _expand_done(text: str, known: Mapping[str, Variable], done: Mapping[str, str]) -> str:
+def _expand_done(text: str, by_key: Mapping[str, Variable], expanded: Mapping[str, str]) -> str:
     def replace(match: re.Match[str]) -> str:
-        target = known.get(match["plain"] or match["braced"] or "")
+        target = by_key.get(match["plain"] or match["braced"] or "")
         if target is None or target.raw or target.file:
             return match[0]
-        return done.get(target.key, match[0])
+        return expanded.get(target.key, match[0])
 
     return _REFERENCE.sub(replace, text)
 

@@ -157,18 +157,18 @@ class Reference:
 
 
 def load(
-    text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None, *, most: int = MAX_BYTES
+    text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None, *, max_bytes: int = MAX_BYTES
 ) -> dict[str, Any]:
     """Return the mapping in `text`. Raise CiConfigError for anything else, and for text beyond the limits
-    (`most` bytes).
+    (`max_bytes`).
 
     `warn` is called with sentences about valid but probably unintended input.
     """
-    return load_file(text, budget, warn, most=most)[1]
+    return load_file(text, budget, warn, max_bytes=max_bytes)[1]
 
 
 def load_file(
-    text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None, *, most: int = MAX_BYTES
+    text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None, *, max_bytes: int = MAX_BYTES
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Load like `load`, for a text that may have a header document before its content: return both.
 
@@ -178,8 +178,8 @@ def load_file(
         size = len(text.encode())
     except UnicodeEncodeError:
         raise CiConfigError("Invalid configuration format: the text is not valid UTF-8") from None
-    if size > most:
-        raise CiConfigError(too_big(size, most))
+    if size > max_bytes:
+        raise CiConfigError(too_big(size, max_bytes))
     if len(_DIRECTIVE.findall(text)) > MAX_DIRECTIVES:  # libyaml compares each with all others at once
         raise CiConfigError(f"The YAML file has more than {MAX_DIRECTIVES} directives")
     loader: Any = _Loader(text, budget, warn)
@@ -210,9 +210,9 @@ def _next_document(loader: Any) -> Any:
     return None
 
 
-def too_big(size: int, most: int) -> str:
+def too_big(size: int, max_bytes: int) -> str:
     """Return the error for a text of that many bytes."""
-    return f"The YAML file is too big: {size} bytes of at most {most}"
+    return f"The YAML file is too big: {size} bytes of at most {max_bytes}"
 
 
 def _one_line(error: yaml.YAMLError) -> str:
@@ -242,7 +242,7 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
         # YAML lets a later anchor redefine a name; the composer would refuse it.
         self.anchors.pop(event.anchor, None)
         self._sizes.pop(event.anchor, None)
-        before = self._budget.left
+        before = self._budget.remaining
         self._budget.spend()
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -250,7 +250,7 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
         node = super().compose_node(parent, index)
         self._depth -= 1
         if event.anchor is not None:
-            self._sizes[event.anchor] = before - self._budget.left
+            self._sizes[event.anchor] = before - self._budget.remaining
         if node is not None and _REFUSED.match(node.tag):
             raise CiConfigError(f"Unknown tag in the YAML: {node.tag}")
         if isinstance(node, yaml.ScalarNode) and "\0" in node.value:  # no text column can store it
@@ -271,18 +271,18 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
-        seen = set()
+        keys = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise CiConfigError(f"A key should be text at line {key.start_mark.line + 1}")
             if not key.style:
                 key.value = symbol_name(key.value)
-            if key.value in seen and key.value != _MERGE:
+            if key.value in keys and key.value != _MERGE:
                 self._warn(
                     f"The key {key.value} is given twice, again at line {key.start_mark.line + 1}: "
                     "the last one counts"
                 )
-            seen.add(key.value)
+            keys.add(key.value)
         return node
 
     def _value(self, node: Any) -> Any:

@@ -10,7 +10,7 @@ import attrs
 from api_server.ci.config.plan import IdToken, PlannedJob
 from api_server.ci.config.predefined import Commit, Job, Pipeline, Project, Server, User, tier
 from api_server.ci.config.variables import expand
-from api_server.ci.identity.queries import MOST_GROUPS, UserRoles
+from api_server.ci.identity.queries import MAX_GROUPS, UserRoles
 from api_server.ci.variables.queries import TooManyBytes
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.web.routes import Role
@@ -86,7 +86,7 @@ class Identity:
             "user_email": None if user is None else user.email,
             "user_access_level": role,
         }
-        if roles is not None and len(roles.groups) <= MOST_GROUPS:
+        if roles is not None and len(roles.groups) <= MAX_GROUPS:
             claims["groups_direct"] = roles.groups
         return claims
 

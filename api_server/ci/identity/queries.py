@@ -85,13 +85,13 @@ async def remove_replaced(transaction: Transaction, before: datetime.datetime) -
 
 
 #: Tokens name no groups of users who are members of more than this.
-MOST_GROUPS = 200
+MAX_GROUPS = 200
 
 
 @attrs.frozen
 class UserRoles:
     """A user's role in a project (0 without one), and the groups of which the user is a direct member, at
-    most one more than `MOST_GROUPS`."""
+    most one more than `MAX_GROUPS`."""
 
     role: int
     groups: list[str]
@@ -103,7 +103,7 @@ class UserRoles:
         ARRAY(
             SELECT joined.full_path FROM members JOIN namespaces joined ON joined.id = members.namespace_id
             WHERE members.user_id = users.id AND joined.kind = 'group' AND counts(members, %(now)s)
-            ORDER BY joined.full_path LIMIT {MOST_GROUPS + 1}
+            ORDER BY joined.full_path LIMIT {MAX_GROUPS + 1}
         ) AS groups
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id, users
     WHERE projects.id = %(project_id)s AND users.id = %(user_id)s

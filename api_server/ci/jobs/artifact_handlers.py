@@ -116,8 +116,8 @@ async def _send_chunks(
     if request.method != "HEAD":
         await response.write(first)
         try:
-            async for piece in rest:
-                await response.write(piece)
+            async for chunk in rest:
+                await response.write(chunk)
         except DamagedError:  # the client must not take this for the whole file
             raise ConnectionResetError from None
     await response.write_eof()

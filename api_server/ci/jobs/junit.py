@@ -152,7 +152,7 @@ MAX_TOKEN = 256 * 1024
 MAX_ATTRIBUTE = 4096
 MAX_TEXT = 64 * 1024
 CUT = "\n[...]"
-#: Maximum number of verdicts (such as failures) kept for one case, which usually has one.
+#: Maximum number of outcomes (such as failures) kept for one case, which usually has one.
 MAX_VERDICTS = 100
 _NUMBER = re.compile(r"\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 #: The status given by elements within a case; the first kind present counts, and without any the case is a
@@ -253,10 +253,10 @@ class _Reader:
         element = self._open.pop()
         if element.is_case:
             self._add(element)
-        elif element.texts is not None and (verdicts := self._open[-1].outcomes) is not None:
-            texts = verdicts.setdefault(element.name, [])
+        elif element.texts is not None and (outcomes := self._open[-1].outcomes) is not None:
+            texts = outcomes.setdefault(element.name, [])
             if len(texts) < MAX_VERDICTS:
-                texts.append(_verdict_text("".join(element.texts), element.attributes))
+                texts.append(_outcome_text("".join(element.texts), element.attributes))
 
     def _add(self, element: _Element) -> None:
         self._budget.cases -= 1
@@ -279,7 +279,7 @@ class _Reader:
         )
 
 
-def _verdict_text(text: str, attributes: dict[str, str]) -> Any:
+def _outcome_text(text: str, attributes: dict[str, str]) -> Any:
     """Return an element's text, or else its attributes, or None if it has neither or only a `type`."""
     if text.strip():
         return text

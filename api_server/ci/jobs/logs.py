@@ -247,7 +247,7 @@ async def coverage_of(logs: Logs, job_id: int, size: int, text: str) -> float | 
         with allowed(Allowance(_COVERAGE_SECONDS)):
             while position > max(0, size - _COVERAGE_BYTES):
                 start = max(0, position - _COVERAGE_WINDOW)
-                lines = b"".join([piece async for piece in logs.read(job_id, start, position)]) + rest
+                lines = b"".join([chunk async for chunk in logs.read(job_id, start, position)]) + rest
                 rest, newline, complete = lines.partition(b"\n") if start else (b"", b"\n", lines)
                 figure = await asyncio.to_thread(last_figure, complete, expression) if newline else None
                 if figure is not None:

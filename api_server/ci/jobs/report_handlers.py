@@ -33,7 +33,7 @@ _READ_AT_A_TIME, _EACH, _TIMEOUT = 2, 1, 30
 #: may be larger, the cache is as large as they may be: an answer repeats their contents, and its additions
 #: compress well.
 _KEPT = 32 * 2**20
-_MOST_FILES = 10_000
+_MAX_FILES = 10_000
 #: Elements that are read for each case that may be read.
 _ELEMENTS_OF_A_CASE = 10
 #: The numbering in the names of jobs that belong together, whether added by `parallel` or by people: `1/3`,
@@ -104,9 +104,7 @@ def _unpacked(packed: bytes) -> str:
 async def _suites(services: Services, reports: Sequence[StoredReport]) -> Sequence[JobSuite]:
     settings = services.settings
     limit = settings.test_cases_limit
-    budget = _Budget(
-        settings.test_report_limit, _MOST_FILES, junit.Budget(limit, _ELEMENTS_OF_A_CASE * limit)
-    )
+    budget = _Budget(settings.test_report_limit, _MAX_FILES, junit.Budget(limit, _ELEMENTS_OF_A_CASE * limit))
     suites = []
     for stored in reports:
         of_matrix = stored.parallel and stored.name.endswith("]")  # each is a suite of its own

@@ -47,9 +47,9 @@ async def look_for_lost_jobs(database: Database, runner_timeout: float, hand_out
     if not await upkeep_queries.any_running(database):
         return
     async with database.transaction() as transaction:
-        listening_since = await upkeep_queries.note_look(transaction, LISTENING_GAP)
+        listening_since = await upkeep_queries.record_check(transaction, LISTENING_GAP)
 
-    def reached(allowed: datetime.timedelta) -> datetime.datetime | None:
+    def silent_since(allowed: datetime.timedelta) -> datetime.datetime | None:
         """Return the moment since which a silence is too long, or None if the service has not been listening
         for that long."""
         moment = transaction.now - allowed
@@ -57,15 +57,15 @@ async def look_for_lost_jobs(database: Database, runner_timeout: float, hand_out
 
     lost = await upkeep_queries.lost_jobs(
         database,
-        silent_since=reached(datetime.timedelta(seconds=runner_timeout)),
-        over_since=reached(TIMEOUT_GRACE),
+        silent_since=silent_since(datetime.timedelta(seconds=runner_timeout)),
+        over_since=silent_since(TIMEOUT_GRACE),
     )
     for job in lost:
         async with database.transaction() as transaction:
             moved = await transitions.advance(transaction, job.id, "drop", failure_reason=job.reason)
         if moved is not None:
             log.info("a job's runner is gone", job_id=job.id, reason=job.reason)
-    since = reached(datetime.timedelta(seconds=hand_out_timeout))
+    since = silent_since(datetime.timedelta(seconds=hand_out_timeout))
     if since is not None:
         await _take_back(database, since)
 
@@ -89,7 +89,7 @@ REMOVAL_BATCH = 100
 
 
 @attrs.frozen
-class Removed:
+class RemovedBatch:
     """The size of a batch: the number of jobs and the total bytes."""
 
     jobs: int
@@ -98,7 +98,7 @@ class Removed:
 
 async def remove_before(
     database: Database, moment: datetime.datetime, *, dry_run: bool
-) -> AsyncIterator[Removed]:
+) -> AsyncIterator[RemovedBatch]:
     """Yield batches of the jobs that finished before `moment`; each batch has been removed when it is
     yielded.
 
@@ -120,7 +120,7 @@ async def remove_before(
                     before=moment.isoformat(),
                     jobs=len(ids),
                 )
-        yield Removed(len(ids), size)
+        yield RemovedBatch(len(ids), size)
 
 
 DELETE_PROJECT_ARTIFACTS = "delete_project_artifacts"

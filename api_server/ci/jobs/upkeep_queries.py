@@ -30,7 +30,7 @@ NOTE_LOOK = """
 """
 
 
-async def note_look(transaction: Transaction, gap: datetime.timedelta) -> datetime.datetime:
+async def record_check(transaction: Transaction, gap: datetime.timedelta) -> datetime.datetime:
     """Record a check, and return the beginning of the current series of checks without a `gap`."""
     since: datetime.datetime = await transaction.value(NOTE_LOOK, gap=gap)
     return since

@@ -255,9 +255,9 @@ class PipelineMaker:
             context = await self._context(request, subject, read, trusted=True)
         except CiConfigError as refused:
             raise PipelineRefused(*refused.errors) from None
-        known = (*context.predefined, *self._of_bridge(bridge, plan, subject, context))
-        large = len(bridge_variables) + len(context.given) > _AT_ONCE
-        return tuple(await aside(large, lambda: forwarded(bridge_variables, known, context.given)))
+        weaker = (*context.predefined, *self._of_bridge(bridge, plan, subject, context))
+        large = len(bridge_variables) + len(context.overrides) > _AT_ONCE
+        return tuple(await aside(large, lambda: forwarded(bridge_variables, weaker, context.overrides)))
 
     def _of_bridge(
         self, bridge: Bridge, plan: PlannedJob, subject: Subject, context: Context
@@ -267,12 +267,12 @@ class PipelineMaker:
         job = predefined.Job(
             id=bridge.id, pipeline_id=bridge.pipeline_id, token="", started_at=self.database.now, timeout=0
         )
-        known = predefined.job_variables(
+        of_job = predefined.job_variables(
             self._server, described_project(subject), job, plan, context.predefined
         )
         return [
             Variable("CI_PIPELINE_IID", str(bridge.pipeline_iid)),
-            *(variable for variable in known if variable.public and variable.key not in _OF_RUNNERS),
+            *(variable for variable in of_job if variable.public and variable.key not in _OF_RUNNERS),
         ]
 
     async def inputs_of_file(self, project_id: int, user_id: int, ref: str) -> dict[str, Input]:
@@ -372,7 +372,7 @@ class PipelineMaker:
                 described_user(subject),
                 described_merge_request(request.merge_request),
             ),
-            given=(
+            overrides=(
                 *await self._stored_variables(request, protected=protected and trusted),
                 *request.variables,
             ),

@@ -353,7 +353,7 @@ async def find_bridge(database: Executor, job_id: int) -> Bridge | None: ...
 
 
 @attrs.frozen
-class Followed:
+class FollowedPipeline:
     """A pipeline whose status a bridge takes over: one that it has started, or that it mirrors."""
 
     id: int
@@ -364,7 +364,7 @@ class Followed:
 @statement("""
     SELECT pipelines.id, pipelines.status, pipelines.source FROM pipelines WHERE pipelines.source_job_id = %(job_id)s
     """)
-async def find_downstream(database: Executor, job_id: int) -> Followed | None: ...
+async def find_downstream(database: Executor, job_id: int) -> FollowedPipeline | None: ...
 
 
 @statement("""
@@ -372,7 +372,7 @@ async def find_downstream(database: Executor, job_id: int) -> Followed | None: .
     FROM mirrored_pipelines JOIN pipelines ON pipelines.id = mirrored_pipelines.mirrored_id
     WHERE mirrored_pipelines.job_id = %(job_id)s
     """)
-async def find_mirrored(database: Executor, job_id: int) -> Followed | None:
+async def find_mirrored(database: Executor, job_id: int) -> FollowedPipeline | None:
     """Return the pipeline that a bridge mirrors, or None if it has been removed."""
 
 

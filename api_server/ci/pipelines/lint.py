@@ -35,7 +35,7 @@ class LintRequest:
 
 
 async def lint(maker: PipelineMaker, lint_request: LintRequest) -> dict[str, Any]:
-    """Return the verdict. If the repository has no such ref, a text is checked without it."""
+    """Return the answer. If the repository has no such ref, a text is checked without it."""
     try:
         context, text = await _context(maker, lint_request)
         return await maker.in_thread(_judge, text or "", context, lint_request)
@@ -75,7 +75,7 @@ def _pipeline_request(lint_request: LintRequest, on: Resolved, text: str | None)
 
 
 def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, Any]:
-    """Return the verdict on a text that can be read. Raise `CiConfigError`."""
+    """Return the answer for a text that can be read. Raise `CiConfigError`."""
     read = configuration.read(text, context)
     errors: list[str] = []
     jobs: Iterable[PlannedJob] = ()
@@ -93,7 +93,7 @@ def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, 
 
 
 def _included(included: Included, context: Context) -> dict[str, Any]:
-    server = context.known().get("CI_SERVER_URL", "")
+    server = context.values().get("CI_SERVER_URL", "")
     source = included.source
     base = f"{server}/{source.project}/-" if source is not None else ""
     file_path = quote(f"{source.sha}/{included.path}") if source is not None else ""

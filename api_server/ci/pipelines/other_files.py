@@ -25,7 +25,7 @@ from api_server.state.database import Database
 from api_server.zip_files import DamagedError, ZipFiles
 
 #: Number of a project's newest releases that are searched for versions.
-MOST_RELEASES = 10_000
+MAX_RELEASES = 10_000
 LATEST = "~latest"
 _PARTIAL = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
 _FULL_SHA = re.compile(r"[0-9a-fA-F]{40}")
@@ -70,7 +70,7 @@ class _OtherProject:
     @functools.cached_property
     def releases(self) -> dict[str, str]:
         """The commits of the releases by tag."""
-        query = creation_queries.release_commits(self.database, self.project.id, MOST_RELEASES)
+        query = creation_queries.release_commits(self.database, self.project.id, MAX_RELEASES)
         releases = asyncio.run_coroutine_threadsafe(query, self.loop).result()
         return {release.tag: release.sha for release in releases}
 

@@ -124,9 +124,9 @@ class RemoteFiles:
                     problem=f"could not be fetched because of HTTP code `{response.status}` error!"
                 )
             content = bytearray()
-            async for piece in response.content.iter_any():
-                content += piece
-                allowance.remaining -= len(piece)
+            async for chunk in response.content.iter_any():
+                content += chunk
+                allowance.remaining -= len(chunk)
                 if allowance.remaining < 0:
                     return RemoteFile(problem=f"is too much: all are more than {MAX_TOTAL_BYTES} bytes!")
                 if len(content) > MAX_BYTES:

@@ -237,7 +237,7 @@ async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None: .
 
 
 @attrs.frozen
-class Superseded:
+class SupersededPipeline:
     """A pipeline that a newer one supersedes completely or, if `partly`, in its interruptible jobs."""
 
     id: int
@@ -267,11 +267,11 @@ SUPERSEDED = Query(
         END
     ORDER BY older.id
     """,
-    Superseded,
+    SupersededPipeline,
 )
 
 
-async def superseded(database: Executor, pipeline_id: int, head: str | None) -> list[Superseded]:
+async def superseded(database: Executor, pipeline_id: int, head: str | None) -> list[SupersededPipeline]:
     """Return the older pipelines of a pipeline's branch or merge request whose files allow canceling them.
 
     They are from the last three days and for other commits (and not for `head`);

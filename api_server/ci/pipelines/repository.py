@@ -18,7 +18,7 @@ from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
 
 #: Maximum number of paths of a commit or a change that are compared with patterns.
-MOST_PATHS = 200_000
+MAX_PATHS = 200_000
 
 
 @attrs.frozen(kw_only=True)
@@ -130,10 +130,10 @@ def _content_id(repository: Repository, sha: str, path: str) -> str | None:
 async def _paths(repository: Repository, sha: str) -> Collection[str]:
     """Return all paths. Raise `CiConfigError` if there are too many."""
     try:
-        return await trees.paths(repository, sha, MOST_PATHS)
+        return await trees.paths(repository, sha, MAX_PATHS)
     except GitLimitError:
         raise CiConfigError(
-            f"Wildcards and `exists` are for up to {MOST_PATHS} files; there are more"
+            f"Wildcards and `exists` are for up to {MAX_PATHS} files; there are more"
         ) from None
 
 
@@ -141,7 +141,7 @@ async def _changed(repository: Repository, before_sha: str, sha: str) -> Collect
     if before_sha == NO_COMMIT:
         return None
     try:
-        return await trees.changed_paths(repository, before_sha, sha, MOST_PATHS)
+        return await trees.changed_paths(repository, before_sha, sha, MAX_PATHS)
     except (NotFoundError, GitLimitError):  # the old commit may have been garbage-collected
         return None
 

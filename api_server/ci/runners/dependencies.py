@@ -14,7 +14,7 @@ from api_server.ci.config.variables import expand
 from api_server.ci.jobs.access import may_read_artifacts
 from api_server.ci.pipelines.creation_queries import active_user
 from api_server.ci.runners import job_queries
-from api_server.ci.runners.job_queries import AskingJob, EarlierJob, StartedJob
+from api_server.ci.runners.job_queries import EarlierJob, RequestingJob, StartedJob
 from api_server.namespaces import project_queries
 from api_server.namespaces.resources import Project
 from api_server.state.database import Database, Executor
@@ -36,8 +36,8 @@ async def of_other_pipelines(
     """
     jobs: dict[int, EarlierJob] = {}
     for dependency in plan.cross_dependencies:
-        look_up = _of_pipeline if dependency.project is None else _of_project
-        earlier = await look_up(database, job, dependency, variables)
+        find = _of_pipeline if dependency.project is None else _of_project
+        earlier = await find(database, job, dependency, variables)
         if earlier is None:
             raise MissingDependency
         jobs[earlier.id] = earlier
@@ -70,22 +70,22 @@ async def _of_pipeline(
     )
 
 
-async def may_download(executor: Executor, asking: AskingJob) -> bool:
+async def may_download(executor: Executor, requester: RequestingJob) -> bool:
     """Return whether the job may download the artifacts that it asks for.
 
     Jobs of the same pipeline, or of related pipelines (parents, children and siblings), always may.
     """
-    if asking.asked_pipeline_id == asking.pipeline_id or await job_queries.are_related(
-        executor, pipeline_id=asking.pipeline_id, other_id=asking.asked_pipeline_id
+    if requester.asked_pipeline_id == requester.pipeline_id or await job_queries.are_related(
+        executor, pipeline_id=requester.pipeline_id, other_id=requester.asked_pipeline_id
     ):
         return True
     project = await _readable_project(
         executor,
-        user_id=asking.user_id,
-        job_project_id=asking.project_id,
-        project_id=asking.asked_project_id,
+        user_id=requester.user_id,
+        job_project_id=requester.project_id,
+        project_id=requester.asked_project_id,
     )
-    return project is not None and may_read_artifacts(project, asking.asked_access)
+    return project is not None and may_read_artifacts(project, requester.asked_access)
 
 
 async def _readable_project(

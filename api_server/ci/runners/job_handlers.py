@@ -104,19 +104,19 @@ async def _next_job(
     hand_out = HandOut(database, services.vault, server, star_is_any=settings.testing)
     deadline = asyncio.get_running_loop().time() + seconds
 
-    async def asked() -> dict[str, Any] | None:
+    async def next_job() -> dict[str, Any] | None:
         async with services[TURNS]:
             if has_left(request) or not await job_queries.any_pending(database):
                 return None  # a client that has gone would lose the job
             return await hand_out.next_job(runner, contact)
 
     generation = pending.generation
-    job = await asked()
+    job = await next_job()
     if job is not None or not seconds:
         return job
     with pending.waiting(runner.id, generation) as waiter:
         while await pending.called(waiter, deadline - asyncio.get_running_loop().time()):
-            job = await asked()
+            job = await next_job()
             if job is not None:
                 waiter.end_turn(True)
                 return job
@@ -157,10 +157,10 @@ async def _append_body(request: web.Request, job: AssignedJob, token: str) -> in
     logs = logs_of(services)
     end = Tail(job.size, job.checksum, logs.opened(job.held))
     secrets = (token.encode(), *logs.masked_values(job.masked_values))
-    async for piece in _chunks(request):
-        if end.size + len(piece) > services.settings.log_limit:
+    async for chunk in _chunks(request):
+        if end.size + len(chunk) > services.settings.log_limit:
             raise await _log_too_long(services, job)
-        appended = await logs.append(job.id, end, piece, secrets)
+        appended = await logs.append(job.id, end, chunk, secrets)
         if appended is None:
             raise _range_not_satisfiable(job, await logs.size(job.id))
         end = appended
@@ -176,14 +176,14 @@ def _start_of_range(request: web.Request) -> int:
 
 async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
     """Yield the body in chunks of at most CHUNK bytes, each as soon as it has arrived."""
-    piece = bytearray()
+    chunk = bytearray()
     async for data in request_data.chunks(request):
-        piece += data
-        while len(piece) >= CHUNK:
-            yield bytes(piece[:CHUNK])
-            del piece[:CHUNK]
-    if piece:
-        yield bytes(piece)
+        chunk += data
+        while len(chunk) >= CHUNK:
+            yield bytes(chunk[:CHUNK])
+            del chunk[:CHUNK]
+    if chunk:
+        yield bytes(chunk)
 
 
 def _log_accepted(job: AssignedJob, size: int) -> web.Response:
@@ -319,14 +319,14 @@ async def download_artifacts(
 async def _archive_to_download(request: web.Request, services: Services, params: HeldJobParams) -> Artifact:
     """Return the archive. Raise 403 for other jobs, and 404 without an archive."""
     token = digest(job_token(request, params))
-    asking = await job_queries.find_asking_job(services.database, token, params.id)
-    if asking is None:
+    requester = await job_queries.find_requesting_job(services.database, token, params.id)
+    if requester is None:
         await job_of_token(request, params)
         return await archive_of(services, params.id)
-    if asking.status not in EXECUTING:
+    if requester.status not in EXECUTING:
         raise forbidden("Job is not running")
-    if asking.unacknowledged and not await acknowledge_job(services, token):
+    if requester.unacknowledged and not await acknowledge_job(services, token):
         raise forbidden()
-    if not await may_download(services.database, asking):
+    if not await may_download(services.database, requester):
         raise forbidden()
     return await archive_of(services, params.id)

@@ -494,7 +494,7 @@ async def find_assigned_job(database: Executor, job_id: int) -> AssignedJob | No
 
 
 @attrs.frozen(kw_only=True)
-class AskingJob:
+class RequestingJob:
     """The job, identified by its token, that asks for the artifacts of another one."""
 
     project_id: int
@@ -519,7 +519,7 @@ class AskingJob:
     """,
     prepared=True,
 )
-async def find_asking_job(database: Executor, token_digest: bytes, job_id: int) -> AskingJob | None:
+async def find_requesting_job(database: Executor, token_digest: bytes, job_id: int) -> RequestingJob | None:
     """Return the job with that token if it belongs to the pipeline of job `job_id`, or if its file names jobs
     of other pipelines; otherwise None."""
 

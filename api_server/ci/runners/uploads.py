@@ -33,7 +33,7 @@ _FORM_BYTES = 64 * 1024
 
 
 @attrs.frozen
-class Received:
+class ReceivedFile:
     """A file in the object store that no row names yet."""
 
     key: str
@@ -45,7 +45,7 @@ class Received:
 
 async def receive_file(
     request: web.Request, objects: Objects, folder: str, grow: Callable[[int], None]
-) -> Received:
+) -> ReceivedFile:
     """Store the part `file` of a multipart body below `folder`; the other parts are fields.
 
     `grow` is called first with the minimum size of the file, and then with the number of bytes received so
@@ -73,7 +73,7 @@ async def receive_file(
         raise
     if not stored:
         raise bad_parameters("file is missing")
-    return Received(**stored, fields=fields)
+    return ReceivedFile(**stored, fields=fields)
 
 
 def too_large(reason: str = "") -> ApiError:
@@ -109,14 +109,14 @@ class _Parts:
 
     async def content(self) -> AsyncIterator[bytes]:
         """Yield the content up to the next delimiter, as it arrives."""
-        async for piece in self._until(self.delimiter):
-            yield piece
+        async for chunk in self._until(self.delimiter):
+            yield chunk
 
     async def short(self, end: bytes, limit: int) -> bytes:
         """Return the bytes before `end`, at most `limit` bytes. Raise ValueError if there are more."""
         before = b""
-        async for piece in self._until(end):
-            before += piece
+        async for chunk in self._until(end):
+            before += chunk
             if len(before) > limit:
                 raise ValueError(limit)
         return before
@@ -124,27 +124,27 @@ class _Parts:
     async def _end(self) -> None:
         """Read the rest of the body, so that the connection can serve the next request."""
         while len(self._buffer) <= request_data.MAX_PART_HEAD:
-            piece = await anext(self._coming, b"")
-            if not piece:
+            chunk = await anext(self._coming, b"")
+            if not chunk:
                 return
-            self._buffer += piece
+            self._buffer += chunk
         raise ValueError("more data follows the last part")
 
     async def _until(self, end: bytes) -> AsyncIterator[bytes]:
         while (position := self._buffer.find(end)) < 0:
             certain = len(self._buffer) - len(end) + 1
             if certain > 0:
-                piece, self._buffer = self._buffer[:certain], self._buffer[certain:]
-                yield piece
+                chunk, self._buffer = self._buffer[:certain], self._buffer[certain:]
+                yield chunk
             await self._more()
-        piece, self._buffer = self._buffer[:position], self._buffer[position + len(end) :]
-        yield piece
+        chunk, self._buffer = self._buffer[:position], self._buffer[position + len(end) :]
+        yield chunk
 
     async def _more(self) -> None:
-        piece = await anext(self._coming, b"")
-        if not piece:
+        chunk = await anext(self._coming, b"")
+        if not chunk:
             raise ValueError("the body ends too early")
-        self._buffer += piece
+        self._buffer += chunk
 
 
 async def _store_file(
@@ -335,7 +335,7 @@ async def store_artifact(request: web.Request, job: AssignedJob) -> None:
             await objects.discard(with_indices([received.key]))
 
 
-async def _add(request: web.Request, job: AssignedJob, received: Received, quota: UploadQuota) -> bool:
+async def _add(request: web.Request, job: AssignedJob, received: ReceivedFile, quota: UploadQuota) -> bool:
     """Add the artifact. Return False if the job already has this very file. Raise 400, 403 and 413."""
     services = context.services(request)
     upload = structure({**received.fields, **request.query}, Upload)
@@ -372,18 +372,18 @@ async def _add(request: web.Request, job: AssignedJob, received: Received, quota
     return True
 
 
-async def _index(services: Services, received: Received) -> None:
+async def _index(services: Services, received: ReceivedFile) -> None:
     try:
         await services[ZIP_FILES].make_index(received.key)
     except TooMuchError as problem:
         raise too_large(f"The archive has more than {problem}") from None
 
 
-async def _report(services: Services, received: Received) -> dict[str, str]:
+async def _report(services: Services, received: ReceivedFile) -> dict[str, str]:
     objects = services.objects
     if received.size > MAX_DOTENV_BYTES * 2:
         raise bad_request(f"Dotenv Artifact Too Big. Maximum Allowable Size: {MAX_DOTENV_BYTES}")
-    content = b"".join([piece async for piece in objects.read(received.key, 0, received.size)])
+    content = b"".join([chunk async for chunk in objects.read(received.key, 0, received.size)])
     try:
         return parse_dotenv(content)
     except InvalidDotenv as problem:

@@ -17,7 +17,7 @@ import structlog
 from croniter import croniter
 
 from api_server.accounts.users import USER_LISTENERS, UserEvent
-from api_server.ci.config.inputs import MAX_GIVEN
+from api_server.ci.config.inputs import MAX_ARGUMENTS
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation
 from api_server.ci.pipelines.access import check_keys
@@ -334,8 +334,8 @@ async def change_inputs(
     values = {change.name: _written(change) for change in changes if not change.destroy}
     sealed = [vault.encrypt(text) for text in values.values()]
     await queries.set_inputs(transaction, schedule_id, list(values), sealed)
-    if await queries.INPUTS_QUOTA.is_exceeded(transaction, schedule_id, MAX_GIVEN):
-        raise invalid({"inputs": [f"exceed the limit of {MAX_GIVEN}."]})
+    if await queries.INPUTS_QUOTA.is_exceeded(transaction, schedule_id, MAX_ARGUMENTS):
+        raise invalid({"inputs": [f"exceed the limit of {MAX_ARGUMENTS}."]})
     schedule = await queries.lock(transaction, schedule_id)
     await audit_trail.record(
         transaction, "pipeline_schedule_updated", author, schedule.audit_target, change="inputs"

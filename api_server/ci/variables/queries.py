@@ -161,11 +161,11 @@ class SealedVariable:
 
 
 #: Maximum bytes of the encrypted values of a job.
-MOST_BYTES = 8 * 2**20
+MAX_BYTES = 8 * 2**20
 
 
 class TooManyBytes(ValueError):
-    """The variables of a job are together larger than `MOST_BYTES`."""
+    """The variables of a job are together larger than `MAX_BYTES`."""
 
 
 def weakest_first(layers: str) -> str:
@@ -179,14 +179,14 @@ def weakest_first(layers: str) -> str:
         SELECT layers.*, sum(octet_length(layers.value)) OVER (ORDER BY layers.rank, layers.key) AS bytes
         FROM ({layers}) layers
     ) counted
-    WHERE counted.bytes - octet_length(counted.value) <= {MOST_BYTES} ORDER BY counted.rank, counted.key
+    WHERE counted.bytes - octet_length(counted.value) <= {MAX_BYTES} ORDER BY counted.rank, counted.key
     """
 
 
 def checked(variables: list[SealedVariable]) -> list[SealedVariable]:
     """Return the same rows. Raise `TooManyBytes`."""
-    if sum(len(variable.value) for variable in variables) > MOST_BYTES:
-        raise TooManyBytes(f"the job has more than {MOST_BYTES >> 20} MiB of variables")
+    if sum(len(variable.value) for variable in variables) > MAX_BYTES:
+        raise TooManyBytes(f"the job has more than {MAX_BYTES >> 20} MiB of variables")
     return variables
 
 

@@ -23,7 +23,7 @@ from api_server.web.routes import ADMINISTRATOR
 WIDTH, HEIGHT = 320, 120
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 8, 8, 20
 #: Maximum number of rows in a chart's table: the newest figures, and earlier ones at equal distances.
-MOST_ROWS = 12
+MAX_ROWS = 12
 #: Number of line styles, which differ in colour and dashes.
 LINES = 6
 
@@ -125,7 +125,7 @@ def rows(chart: Chart) -> list[tuple[str, list[str]]]:
     """Return the rows of the chart's table, the newest first: a moment, and the value of each line at that moment, or a
     dash if it has none."""
     moments = sorted({moment for line in chart.series for moment, _ in line.points}, reverse=True)
-    step = max(1, math.ceil(len(moments) / MOST_ROWS))
+    step = max(1, math.ceil(len(moments) / MAX_ROWS))
     values = [dict(line.points) for line in chart.series]
     return [
         (
@@ -192,7 +192,7 @@ def _usual_distance(moments: Sequence[float]) -> float:
 pages = Pages()
 
 #: Maximum number of points of a line. For longer periods only every second or third (and so on) point is drawn.
-_MOST_POINTS = 180
+_MAX_POINTS = 180
 
 
 @attrs.frozen
@@ -309,7 +309,7 @@ def _chart(plan: Plan, samples: Mapping[str, Sequence[Point]]) -> Chart:
 
 
 def _sampled(points: Sequence[Point], factor: float) -> list[Point]:
-    """Return at most `_MOST_POINTS` of the points at equal distances, with the newest among them, times `factor`."""
-    step = -(-len(points) // _MOST_POINTS) or 1
+    """Return at most `_MAX_POINTS` of the points at equal distances, with the newest among them, times `factor`."""
+    step = -(-len(points) // _MAX_POINTS) or 1
     chosen = points[(len(points) - 1) % step :: step]
     return [(moment, value * factor) for moment, value in chosen]

@@ -108,7 +108,7 @@ async def list_runners(database: Executor, page: Page, **filters: Any) -> ListPa
 
 
 @attrs.frozen
-class Holder:
+class ProjectWithFiles:
     """A project that may have files."""
 
     id: int
@@ -116,20 +116,20 @@ class Holder:
     default_branch: str
 
 
-_HOLDERS = """
+_PROJECTS_WITH_FILES = """
     SELECT projects.id, projects.full_path, projects.default_branch FROM projects
     WHERE projects.repository_access_level = 'enabled' AND projects.visibility = %(visibility)s
     ORDER BY projects.id DESC LIMIT %(limit)s::integer
 """
 
 
-@statement(_HOLDERS)
-async def holders(database: Executor, visibility: str, limit: int) -> list[Holder]:
+@statement(_PROJECTS_WITH_FILES)
+async def projects_with_files(database: Executor, visibility: str, limit: int) -> list[ProjectWithFiles]:
     """Return the newest projects of that visibility whose repository is open to all who see them."""
 
 
 @attrs.frozen
-class Deferred:
+class QueuedTask:
     """The time at which a periodic task was last queued, in seconds since 1970."""
 
     name: str
@@ -147,7 +147,7 @@ LAST_DEFERRED = Query(
         SELECT defers.defer_timestamp FROM procrastinate_periodic_defers defers
         WHERE defers.task_name = known.name ORDER BY defers.defer_timestamp DESC LIMIT 1) last
     """,
-    Deferred,
+    QueuedTask,
 )
 
 

@@ -30,7 +30,7 @@ from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, TOKEN_PARAMETER
 #: Time limit of one request with its body, in seconds.
 TIMEOUT = 10.0
 #: Maximum number of bytes read of an answer. The requested object is far smaller.
-MOST_BYTES = 2 * 2**20
+MAX_BYTES = 2 * 2**20
 _TEXT = 300
 
 
@@ -85,7 +85,7 @@ async def ask(
                 digest.update(chunk)
                 size += len(chunk)
                 begin += chunk[: _TEXT - len(begin)]
-                if size > MOST_BYTES:
+                if size > MAX_BYTES:
                     break
             seconds = time.monotonic() - start
             text = begin.decode(errors="replace").strip()
@@ -173,7 +173,7 @@ class StaticObject:
     surrogate_key: str
     token: str | None = attrs.field(default=None, repr=False)
 
-    def at(self, base: str) -> str:
+    def url_on(self, base: str) -> str:
         query = f"?{TOKEN_PARAMETER}={self.token}" if self.token else ""
         return f"{base.rstrip('/')}{self.path}{query}"
 
@@ -195,17 +195,17 @@ async def check(session: aiohttp.ClientSession, storage: Storage, params: Static
     itself, refused, through = await asyncio.gather(
         _ask_service(session, storage, params, storage.token),
         _ask_service(session, storage, params, f"not-{storage.token[::-1]}"),
-        ask(session, params.at(storage.url), _NOT_OUT_OF_A_STORE),
+        ask(session, params.url_on(storage.url), _NOT_OUT_OF_A_STORE),
     )
     findings = [_accepts_token(itself), _rejects_token(refused), _first_request(through, itself, storage)]
     if not isinstance(through, Answer) or findings[-1].state == "failed":
         return findings
-    findings.append(_second_request(await ask(session, params.at(storage.url)), through))
+    findings.append(_second_request(await ask(session, params.url_on(storage.url)), through))
     if storage.purge is None:
         return [*findings, _UNTOLD]
     purged = await storage.purge(params.surrogate_key)
     if purged.state == "passed":
-        purged = _after_purge(await ask(session, params.at(storage.url)), purged, itself, storage)
+        purged = _after_purge(await ask(session, params.url_on(storage.url)), purged, itself, storage)
     return [*findings, purged]
 
 
@@ -223,7 +223,7 @@ _UNTOLD = Finding(
 async def _ask_service(
     session: aiohttp.ClientSession, storage: Storage, params: StaticObject, token: str
 ) -> Answer | Unreachable:
-    return await ask(session, params.at(storage.service), {EXTERNAL_STORAGE_TOKEN_HEADER: token})
+    return await ask(session, params.url_on(storage.service), {EXTERNAL_STORAGE_TOKEN_HEADER: token})
 
 
 def _accepts_token(answer: Answer | Unreachable) -> Finding:
@@ -382,7 +382,7 @@ async def find_object(request: web.Request) -> StaticObject:
     services = context.services(request)
     database = services.database
     for visibility in ("public", "internal", "private"):
-        for holder in await queries.holders(database, visibility, _PROJECTS):
+        for holder in await queries.projects_with_files(database, visibility, _PROJECTS):
             name = await asyncio.to_thread(_a_file, services[REPOSITORIES], holder.id, holder.default_branch)
             if name is not None:
                 path = static_paths.parse(quote(f"/{holder.full_path}/-/raw/{holder.default_branch}/{name}"))
@@ -428,8 +428,8 @@ def _a_file(repositories: Repositories, project_id: int, branch: str) -> str | N
     found_branch = references.branch(repository, branch)
     if found_branch is None:
         return None
-    for each in list(tree_of(repository, found_branch.commit))[:_FILES]:
-        entry = trees.find_entry(repository, found_branch.commit, each.name or "")
+    for child in list(tree_of(repository, found_branch.commit))[:_FILES]:
+        entry = trees.find_entry(repository, found_branch.commit, child.name or "")
         if entry is not None and entry.kind == "file" and (entry.size or 0) <= _LARGEST:
             return entry.path
     return None

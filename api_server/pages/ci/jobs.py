@@ -38,7 +38,7 @@ from api_server.zip_files import ZIP_FILES
 pages = Pages()
 
 #: Maximum number of jobs of one name in one pipeline that are shown.
-MOST_ATTEMPTS = 50
+MAX_ATTEMPTS = 50
 #: Fields that the API shows for builds but not for bridges.
 _OF_BUILDS: dict[str, Any] = {
     "tag_list": [],
@@ -163,7 +163,7 @@ async def _view(request: web.Request, project: Project, job: Job) -> JobView:
     show = jobs.show_bridge if job.kind == "bridge" else jobs.show_job
     entity = _OF_BUILDS | orjson.loads(await show(database, job.id, archived_before(services)))
     details = await queries.job_details(database, job.id)
-    attempts = await queries.attempts(database, job.id, MOST_ATTEMPTS)
+    attempts = await queries.attempts(database, job.id, MAX_ATTEMPTS)
     row = await queries.find_job(database, job.id)
     readable = may_read_log(project, job)
     return JobView(
@@ -251,7 +251,7 @@ def _to(request: web.Request, visitor: Visitor, project: Project, job_id: int, t
 
 
 #: Maximum number of files and folders listed at once.
-MOST_ENTRIES = 1_000
+MAX_ENTRIES = 1_000
 
 _ONE = "/{project}/-/jobs/{id}/artifacts"
 
@@ -275,7 +275,7 @@ async def browse(
     folder = await services[ZIP_FILES].folder(
         archive.object_key,
         f"{path}/" if path else "",
-        MOST_ENTRIES,
+        MAX_ENTRIES,
         *counted_for(caller_or_anonymous(request)),
     )
     if path and not folder.folders and not folder.files:

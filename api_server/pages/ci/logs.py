@@ -222,7 +222,7 @@ def _duration(seconds: int) -> str:
 
 #: Maximum number of bytes and of lines shown at once. Browsers need some hundred bytes more for each line.
 WINDOW = 256 * 1024
-MOST_LINES = 5_000
+MAX_LINES = 5_000
 #: Maximum number of bytes in which lines are counted. Behind these, lines have no numbers.
 COUNTED = 32 * 2**20
 #: Maximum number of bytes that are rendered in the event loop. More are rendered in a thread.
@@ -249,7 +249,7 @@ async def last_part(request: web.Request, job_id: int) -> LogPart:
     start = max(0, size - WINDOW)
     text = await _read(logs, job_id, start, size)
     skipped = text.find(b"\n") + 1 if start else 0
-    for _ in range(text.count(b"\n", skipped) - MOST_LINES):
+    for _ in range(text.count(b"\n", skipped) - MAX_LINES):
         skipped = text.find(b"\n", skipped) + 1
     state = State(await _lines_before(logs, job_id, start, text[:skipped]))
     rendered = await _rendered(text[skipped:], state)
@@ -263,8 +263,8 @@ async def part_from(request: web.Request, job_id: int, start: int, state: State)
     if start > size:
         return None
     text = await _read(logs_of(context.services(request)), job_id, start, min(size, start + WINDOW))
-    lines = text.split(b"\n", MOST_LINES)
-    if len(lines) > MOST_LINES:
+    lines = text.split(b"\n", MAX_LINES)
+    if len(lines) > MAX_LINES:
         text = text[: len(text) - len(lines[-1])]
     return _part(start, start + len(text), size, await _rendered(text, state))
 

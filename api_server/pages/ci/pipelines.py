@@ -114,9 +114,9 @@ pages = Pages()
 RUN = project(Role.DEVELOPER, feature="builds")
 
 #: Maximum number of jobs on the page of a pipeline, including retried ones.
-MOST_JOBS = 500
+MAX_JOBS = 500
 #: Maximum number of pending jobs for which the page explains why they wait.
-MOST_EXPLAINED = 20
+MAX_EXPLAINED = 20
 
 
 def chosen_status(value: Any) -> Status | None:
@@ -264,7 +264,7 @@ async def show_pipeline(
     database = services.database
     entity: dict[str, Any] = orjson.loads(await pipelines.show_pipeline(database, project.id, params.id))
     pipeline = await find_pipeline(services, project, params.id)
-    jobs = await queries.jobs_of_pipeline(database, params.id, MOST_JOBS + 1)
+    jobs = await queries.jobs_of_pipeline(database, params.id, MAX_JOBS + 1)
     pending = [job.id for job in jobs if job.status == "pending" and not job.retried]
     return page.answer(
         request,
@@ -273,11 +273,11 @@ async def show_pipeline(
         project=project,
         tab="pipelines",
         pipeline=entity,
-        stages=stages_of(jobs[:MOST_JOBS]),
-        is_cut=len(jobs) > MOST_JOBS,
+        stages=stages_of(jobs[:MAX_JOBS]),
+        is_cut=len(jobs) > MAX_JOBS,
         failed=[job for job in jobs if job.status == "failed" and not job.retried],
         parent=await queries.parent_of(database, params.id),
-        reasons=await waiting.reasons(request, project, pending[:MOST_EXPLAINED]),
+        reasons=await waiting.reasons(request, project, pending[:MAX_EXPLAINED]),
         actions=await actions_on_pipeline(request, project, pipeline, jobs),
         words=words,
     )

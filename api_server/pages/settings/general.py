@@ -10,7 +10,7 @@ from api_server.namespaces import group_handlers, project_handlers
 from api_server.namespaces.access import group, project
 from api_server.namespaces.resources import Group, Project
 from api_server.pages import page
-from api_server.pages.forms import Offered
+from api_server.pages.forms import Choices
 from api_server.pages.lists import act
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
@@ -31,9 +31,9 @@ async def show_project_settings(request: web.Request, visitor: Visitor, project:
     namespaces = None
     if project.role >= Role.OWNER:
         available = await page.read_list(request, group_handlers.list_namespaces, per_page=MAX_PER_PAGE)
-        paths = [each["full_path"] for each in available.rows]
+        paths = [group["full_path"] for group in available.rows]
         others = [(path, path) for path in paths if path != project.full_path.rpartition("/")[0]]
-        namespaces = Offered(others, available.pages.next is None)
+        namespaces = Choices(others, available.pages.next is None)
     return frame.answer(
         request,
         visitor,

@@ -11,13 +11,13 @@ import orjson
 
 from api_server.pages.text import colours, markdown
 from api_server.pages.text.colours import Budget
-from api_server.pages.text.markdown import Surroundings, TooNested
+from api_server.pages.text.markdown import TextContext, TooNested
 
 #: Limits of processor time, in seconds, and of memory, in bytes, for all tasks together.
 CPU_SECONDS = 5
 MEMORY_BYTES = 384 * 2**20
 #: Maximum number of characters of a text as HTML. A longer one is shown as it was written.
-MOST_HTML = 4 * 2**20
+MAX_HTML = 4 * 2**20
 #: The share of syntax colours in these limits: seconds of processor time, and characters of source.
 _COLOURS = (1.5, 512 * 1024)
 
@@ -46,8 +46,8 @@ def _result(task: dict[str, Any], budget: Budget) -> list[Any] | None:
         parts: list[Any] = [] if coloured is None else coloured.removesuffix("\n").split("\n")
     else:
         try:
-            rendered = markdown.to_parts(task["text"], Surroundings(**task["at"]), budget)
+            rendered = markdown.to_parts(task["text"], TextContext(**task["at"]), budget)
         except TooNested:
             return None
         parts = markdown.join_strings(rendered)
-    return parts if parts and sum(map(len, parts)) <= MOST_HTML else None
+    return parts if parts and sum(map(len, parts)) <= MAX_HTML else None

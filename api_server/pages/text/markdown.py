@@ -24,7 +24,7 @@ from api_server.pages.text.colours import Budget
 _OPTIONS = Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_GITHUB_PRE_LANG | Options.CMARK_OPT_FOOTNOTES
 _EXTENSIONS = ("table", "autolink", "strikethrough", "tasklist")
 #: Maximum depth of nested elements. nh3 takes quadratic time for them, and browsers accept no more than 512.
-MOST_NESTED = 100
+MAX_NESTED = 100
 #: Elements that end by themselves, and therefore do not count as nested.
 _UNNESTED = frozenset([
     "a", "p", "li", "dt", "dd", "tr", "td", "th", "thead", "tbody", "tfoot", "rt", "rp", "br", "hr", "img", "input",
@@ -90,7 +90,7 @@ _REFERENCE = re.compile(
     r"|@(?P<user>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,253}[A-Za-z0-9_-])?)|(?P<commit>[0-9a-f]{7,40}))(?![\w/-]|\.\w)"
 )
 #: Maximum number of possible references in one text. Further ones stay plain text.
-MOST_REFERENCES = 300
+MAX_REFERENCES = 300
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _OWN_RAW = re.compile(r"(.+?)/-/raw/(.+)", re.DOTALL)
 _SIZE = re.compile(r"[0-9]{1,4}%?")
@@ -98,7 +98,7 @@ _FRONT_MATTER_LIMIT = 64 * 1024
 
 
 @attrs.frozen
-class Surroundings:
+class TextContext:
     """The place of a text. `project` is a full path, or "" outside of projects. Relative links start in `folder` at
     `ref`. `base_url` is that of the service."""
 
@@ -126,7 +126,7 @@ class TooNested(Exception):
     """Elements are nested more deeply than in texts for people."""
 
 
-def to_parts(text: str, context: Surroundings, budget: Budget) -> list[Part]:
+def to_parts(text: str, context: TextContext, budget: Budget) -> list[Part]:
     """Return the text as HTML in parts. Raise `TooNested`."""
     unsafe = cmark.markdown_to_html_with_extensions(_with_front_matter(text), _OPTIONS, _EXTENSIONS)
     _check_nesting(unsafe)
@@ -154,7 +154,7 @@ def _check_nesting(unsafe: str) -> None:
         if not slash:
             opened[element] += 1
             depth += 1
-            if depth > MOST_NESTED:
+            if depth > MAX_NESTED:
                 raise TooNested
         elif opened[element]:
             opened[element] -= 1
@@ -183,7 +183,7 @@ def _in_anchor(character: str) -> bool:
 class _Writer:
     """One pass over safe HTML, which writes it as it is shown."""
 
-    def __init__(self, context: Surroundings) -> None:
+    def __init__(self, context: TextContext) -> None:
         self._context = context
         self._parts: list[Part] = []
         self._literal = 0
@@ -211,7 +211,7 @@ class _Writer:
             return
         end = 0
         for match in _REFERENCE.finditer(text):
-            if self._references == MOST_REFERENCES:
+            if self._references == MAX_REFERENCES:
                 break
             self._references += 1
             kind = match.lastgroup or ""

@@ -28,7 +28,7 @@ from api_server.git.spawning import child_environment
 from api_server.namespaces.resources import Project
 from api_server.pages import queries
 from api_server.pages.sessions import Visitor
-from api_server.pages.text.markdown import Surroundings
+from api_server.pages.text.markdown import TextContext
 from api_server.services import Key, Services
 from api_server.web import context
 from api_server.web.errors import ApiError
@@ -36,16 +36,16 @@ from api_server.web.routes import caller_or_anonymous
 from common.concurrency import TooBusy
 
 #: Maximum size of a text that is shown as Markdown, and of a source that is shown with colours.
-MOST_MARKDOWN = 2**20
-MOST_SOURCE = 256 * 1024
+MAX_MARKDOWN = 2**20
+MAX_SOURCE = 256 * 1024
 #: Size of the cache of results, in characters.
 _KEPT = 16 * 2**20
 #: Seconds that a page waits for a child, however busy the machine is. The child's processor time has its own limit.
 _TIMEOUT = 15.0
 #: Maximum number of children for one page: after a text that ends its child, another one goes on with the next text.
-_MOST_CHILDREN = 3
+_MAX_CHILDREN = 3
 #: Maximum number of users, of merge requests and of commits that the texts of a page can link to.
-_MOST_NAMED = 100
+_MAX_NAMED = 100
 _ROOT = str(Path(__file__).parents[3])
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); from api_server.pages.text import child; child.main()"
@@ -80,11 +80,11 @@ async def markdown(
     all texts of a page.
     """
     base_url = context.services(request).settings.base_url
-    surroundings = Surroundings(base_url)
+    text_context = TextContext(base_url)
     if project is not None:
-        surroundings = Surroundings(base_url, project.full_path, ref or project.default_branch, folder)
-    tasks = [{"text": text or "", "at": attrs.asdict(surroundings)} for text in texts]
-    rendered = await _render(request, tasks, MOST_MARKDOWN)
+        text_context = TextContext(base_url, project.full_path, ref or project.default_branch, folder)
+    tasks = [{"text": text or "", "at": attrs.asdict(text_context)} for text in texts]
+    rendered = await _render(request, tasks, MAX_MARKDOWN)
     references = (part for parts in rendered for part in parts or () if not isinstance(part, str))
     links = await _links(request, visitor, project, references)
     return [_rendered(text or "", parts, links) for text, parts in zip(texts, rendered, strict=True)]
@@ -92,7 +92,7 @@ async def markdown(
 
 async def coloured_lines(request: web.Request, name: str, source: str) -> list[markupsafe.Markup] | None:
     """Return the lines of a file as HTML with syntax colours, or None if there are no colours for it."""
-    (parts,) = await _render(request, [{"text": source, "name": name}], MOST_SOURCE)
+    (parts,) = await _render(request, [{"text": source, "name": name}], MAX_SOURCE)
     return None if parts is None else [markupsafe.Markup(part) for part in parts]  # noqa: S704 (of the child)
 
 
@@ -126,7 +126,7 @@ async def _render(request: web.Request, tasks: Sequence[Mapping[str, Any]], max_
         if key not in rendered and task["text"].strip() and len(task["text"]) <= max_length
     }
     with suppress(TooBusy, ApiError):  # if the service is too busy, the texts are shown as they were written
-        for _ in range(_MOST_CHILDREN):
+        for _ in range(_MAX_CHILDREN):
             if not new:
                 break
             async with reading(services, caller_or_anonymous(request)):
@@ -162,7 +162,7 @@ async def _links(
     """Return links to those of the named things that exist and that the visitor may see, by kind and name."""
     names: dict[str, dict[str, str]] = {"merge_request": {}, "user": {}, "commit": {}}
     for kind, name, text in references:
-        if len(names[kind]) < _MOST_NAMED:
+        if len(names[kind]) < _MAX_NAMED:
             names[kind][name] = text
     links: dict[tuple[str, str], markupsafe.Markup] = {}
     if names["user"] and visitor.user is not None:
@@ -195,8 +195,7 @@ async def _merge_requests(
     )
     below = f"/{project.full_path}/-/merge_requests"
     return {
-        ("merge_request", str(each.iid)): _link(f"{below}/{each.iid}", each.title, f"!{each.iid}")
-        for each in rows
+        ("merge_request", str(row.iid)): _link(f"{below}/{row.iid}", row.title, f"!{row.iid}") for row in rows
     }
 
 

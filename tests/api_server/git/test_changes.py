@@ -336,7 +336,7 @@ async def test_what_is_not_found_in_time_is_left_out(
 ) -> None:
     first = await create(repository, None, "First", a="1", b="1")
     second = await update(repository, first, "Second", "a", "2")
-    monkeypatch.setattr(file_history, "_MOST_PATHS", 1)
+    monkeypatch.setattr(file_history, "_MAX_PATHS", 1)
     assert await last_commits(repository, second, "", ["a", "b"]) == {"": second, "a": second}
 
     async def changes(*_: object) -> AsyncIterator[tuple[str, bytes]]:

@@ -196,14 +196,14 @@ def _steps(told: bytes) -> int:
 async def test_what_users_wait_for_gives_way_to_nobody_and_background_work_to_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(spawning, "_MOST_FIRST", 1000)
+    monkeypatch.setattr(spawning, "_MAX_FIRST", 1000)
     assert _steps((await run(["told"], configuration=_PRIORITY)).stdout) == 0
     assert _steps((await run(["told"], configuration=_PRIORITY, background=True)).stdout) == 10
 
 
 async def test_of_many_gits_those_beyond_the_processors_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the shared server count too: its running ones may use up the normal priority."""
-    monkeypatch.setattr(spawning, "_MOST_FIRST", spawning._first + 1)
+    monkeypatch.setattr(spawning, "_MAX_FIRST", spawning._first + 1)
     told = partial(start, ["told"], configuration=_PRIORITY)
     async with told() as first, told() as second:
         assert _steps(await first.whole_output()) == 0
@@ -214,7 +214,7 @@ async def test_of_many_gits_those_beyond_the_processors_give_way(monkeypatch: py
 async def test_a_git_that_takes_long_gives_way_with_all_that_it_has_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(spawning, "_MOST_FIRST", 1000)
+    monkeypatch.setattr(spawning, "_MAX_FIRST", 1000)
     monkeypatch.setattr(processes, "LONG_SECONDS", 0.05)
     script = tmp_path / "wait"
     script.write_text(

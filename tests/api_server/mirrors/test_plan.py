@@ -24,7 +24,7 @@ from api_server.mirrors.configuration import (
     uniqueness_key,
 )
 from api_server.mirrors.pushing import Plan, Selection, compare, divergence_report, stages
-from api_server.mirrors.queries import Ended
+from api_server.mirrors.queries import RunResult
 from api_server.mirrors.running import Attempt, record_run
 from api_server.state.database import Transaction
 from api_server.web.context import SERVICES
@@ -313,7 +313,7 @@ async def test_a_run_whose_number_has_passed_changes_nothing(mirrored: Mirrored)
         assert await queries.end_run(transaction, mirror_id, first.run, "fail", "late") is None
         assert await queries.is_current_run(transaction, mirror_id, second.run)
         ended = await queries.end_run(transaction, mirror_id, second.run, "succeed", None)
-        assert ended == Ended("finished", to_be_told=False)
+        assert ended == RunResult("finished", to_be_told=False)
 
 
 async def test_a_mirror_is_enabled_while_it_gets_another_url(mirrored: Mirrored) -> None:
@@ -354,10 +354,10 @@ async def test_the_fourth_failure_in_a_row_is_told_and_the_next_one_is_not(mirro
             begun = await queries.begin_run(transaction, mirror_id)
             assert begun is not None
             ends.append(await queries.end_run(transaction, mirror_id, begun.run, "retry", "x"))
-    again = Ended("to_retry", to_be_told=False)
+    again = RunResult("to_retry", to_be_told=False)
     failed_unseen, failed_told = (
-        Ended("failed", to_be_told=False),
-        Ended("failed", to_be_told=True),
+        RunResult("failed", to_be_told=False),
+        RunResult("failed", to_be_told=True),
     )
     assert ends == [again, again, again, failed_told, again, again, again, failed_unseen]
 

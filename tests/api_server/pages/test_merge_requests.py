@@ -347,7 +347,7 @@ async def test_people_talk_and_resolve_threads(browser: Browser, reporter: Brows
 async def test_the_newest_threads_are_shown_first_of_many(
     browser: Browser, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api_server.pages.merge_requests.MOST_THREADS", 2)
+    monkeypatch.setattr("api_server.pages.merge_requests.MAX_THREADS", 2)
     made = await open_merge_request(scene.owner, scene.project, "many")
     url = f"/projects/{scene.project['id']}/merge_requests/{made['iid']}/notes"
     for number in range(3):
@@ -414,8 +414,8 @@ async def test_what_is_not_offered_is_typed(
     last = await scene.forge.new_member(scene.project["id"], Role.DEVELOPER, "zoe")
     await browser.get(f"{scene.path}/new")
     assert '<option value="z-source">z-source</option>' in browser.text
-    monkeypatch.setattr(merge_request_forms, "_MOST_BRANCHES", 1)
-    monkeypatch.setattr(merge_request_forms, "_MOST_PEOPLE", 1)
+    monkeypatch.setattr(merge_request_forms, "_MAX_BRANCHES", 1)
+    monkeypatch.setattr(merge_request_forms, "_MAX_PEOPLE", 1)
     await browser.get(f"{scene.path}/new")
     assert ('list="source_branch-offered"' in browser.text, "z-source" in browser.text) == (True, False)
     await browser.get(f"{scene.path}/new?source_branch=z-source&target_branch=z-target")

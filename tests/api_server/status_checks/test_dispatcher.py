@@ -326,8 +326,8 @@ async def test_taking_what_is_due_reads_by_index_whatever_else_there_is(lab: Lab
             due_again_at=lab.clock.now,
             busy_checks=[],
             busy_counts=[],
-            room=16,
-            total_room=256,
+            per_check=16,
+            limit=256,
         )
     text = "\n".join(row[0] for row in plan)
     assert "Seq Scan on status_check_deliveries" not in text, text

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from api_server.merge_requests.changes import MAX_DESCRIPTION, MAX_TITLE, MOST_NAMED
+from api_server.merge_requests.changes import MAX_DESCRIPTION, MAX_NAMED, MAX_TITLE
 from api_server.merge_requests.list_queries import BY_IDS
 from api_server.state import listing
 from api_server.state.database import Database
@@ -77,12 +77,12 @@ async def test_a_hundred_merge_requests_at_all_limits_are_a_page(
     own_forge: Forge, alice: Person, stranger: Person, group: dict[str, Any], project: dict[str, Any]
 ) -> None:
     made = await open_merge_request(alice, project, description="é" * LISTED_TEXT, labels="a,b")
-    await own_forge.execute(_BOTS, long=_LONG, number=MOST_NAMED)
-    limits = {"title": MAX_TITLE, "description": MAX_DESCRIPTION, "labels": MOST_NAMED}
+    await own_forge.execute(_BOTS, long=_LONG, number=MAX_NAMED)
+    limits = {"title": MAX_TITLE, "description": MAX_DESCRIPTION, "labels": MAX_NAMED}
     await own_forge.execute(_MERGE_REQUESTS, like=made["id"], long=_LONG, **limits)
     await own_forge.execute(_PEOPLE)
     own = f"/projects/{project['id']}/merge_requests"
-    labels = [f"{number:{_LONG}<255}" for number in range(1, MOST_NAMED + 1)]
+    labels = [f"{number:{_LONG}<255}" for number in range(1, MAX_NAMED + 1)]
     # The three lists have the same rows, and building them takes seconds: two are read in part.
     for path in (own, f"/groups/{group['id']}/merge_requests"):
         assert len(await _read(stranger.api, f"{path}?per_page=10")) == 10
@@ -98,7 +98,7 @@ async def test_a_hundred_merge_requests_at_all_limits_are_a_page(
     alone = await stranger.api.get(f"{own}/1001", expect=200)
     named = [len(alone.body[key]) for key in ("labels", "assignees", "reviewers")]
     assert (alone.body["description"], alone.body["labels"]) == (_LONG * MAX_DESCRIPTION, labels)
-    assert named == [MOST_NAMED] * 3
+    assert named == [MAX_NAMED] * 3
     await _is_given_up_early(own_forge.database)
     await _wait_for_each_other(stranger.api, f"{own}?per_page=10")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from api_server.accounts import user_queries
 from api_server.namespaces.namespace_queries import LISTED_DESCRIPTION
-from api_server.namespaces.paths import MOST_ANCESTORS
+from api_server.namespaces.paths import MAX_ANCESTORS
 from api_server.state.listing import LISTED_TEXT, MAX_BYTES, MAX_COUNTED, Page
 from tests.support.forge import Forge
 
@@ -203,7 +203,7 @@ _FILL = """
 async def test_nobodys_texts_are_too_large_for_lists_that_others_read(own_forge: Forge) -> None:
     stranger, other = await own_forge.user(), await own_forge.user()
     group: dict[str, Any] = {"id": None}
-    for _ in range(MOST_ANCESTORS):
+    for _ in range(MAX_ANCESTORS):
         body = {
             "name": _LONG_NAME,
             "path": f"{_LONG_PATH}100",

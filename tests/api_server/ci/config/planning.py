@@ -37,7 +37,7 @@ def context(predefined=None, given=None, files=None, changed=None) -> Context:
     files = files or {}
     return Context(
         predefined=tuple(Variable(*one) for one in (BRANCH if predefined is None else predefined).items()),
-        given=tuple(Variable(*one) for one in (given or {}).items()),
+        overrides=tuple(Variable(*one) for one in (given or {}).items()),
         repository=Repository(
             read=files.get, content_id=files.get, paths=files.keys, changed=lambda: changed
         ),

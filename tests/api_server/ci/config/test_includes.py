@@ -185,7 +185,7 @@ def test_whether_a_file_exists_in_another_project_is_asked_with_the_rights_of_wh
 
     def outcome(exists: str, text: str = "own: {script: x, rules: [{exists: %s}]}\nb: {script: x}") -> object:
         wanted = evolve(
-            outside(), given=(Variable("LIB", "lib"), Variable("NO", "no", masked=True)), project=project
+            outside(), overrides=(Variable("LIB", "lib"), Variable("NO", "no", masked=True)), project=project
         )
         remote = RemoteFile(content=(b"include: {local: a.yml, rules: [{exists: %s}]}" % exists.encode()))
         try:
@@ -232,10 +232,10 @@ def test_files_of_the_web_are_asked_for_all_at_once_and_then_taken():
     given = (Variable("NAME", "secret", masked=True),)
     other = "https://example.org/secret.yml"
     with pytest.raises(FilesNeeded) as wanted:
-        plan_pipeline(text, evolve(outside(), given=given))
+        plan_pipeline(text, evolve(outside(), overrides=given))
     assert wanted.value.urls == (URL, other)
     remote = {URL: RemoteFile(content=b"one: {script: x}"), other: RemoteFile(content=b"two: {script: x}")}
-    found = read(text, evolve(outside(remote), given=given))
+    found = read(text, evolve(outside(remote), overrides=given))
     assert list(found.jobs) == ["one", "two", "own"]
     shown = [(one.type, one.location) for one in found.includes]
     assert shown == [("remote", URL), ("remote", "https://example.org/.yml"), ("remote", URL)]
@@ -365,7 +365,7 @@ def test_what_includes_match_is_what_their_two_words_say(pattern, path):
 
 def test_comparing_patterns_with_paths_is_bounded():
     paths = PathSet(frozenset(map(str, range(10))))
-    paths._left = 30
+    paths._budget = 30
     assert paths.matching("1*") == ["1"]
     assert paths.matching("1*") == ["1"]
     with pytest.raises(CiConfigError, match="too many path patterns"):

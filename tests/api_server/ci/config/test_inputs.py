@@ -27,7 +27,7 @@ from .planning import context, text_of
 
 def merged(text, values=None, *, files=None, variables=()):
     """Return the content with its blocks replaced and with its includes, or the errors."""
-    here = evolve(context(files=files), inputs=values or {}, given=tuple(variables))
+    here = evolve(context(files=files), inputs=values or {}, overrides=tuple(variables))
     try:
         return read(text, here).merged
     except CiConfigError as error:
@@ -470,7 +470,7 @@ def test_files_of_the_web_know_no_variables():
     content = b"spec: {inputs: {a: {default: $MINE}}}\n---\nj: {script: '$[[ inputs.a | expand_vars ]]'}"
     here = evolve(
         context(files={"a.yml": content.decode()}),
-        given=(Variable("MINE", "value"),),
+        overrides=(Variable("MINE", "value"),),
         remote={"https://e.org/a.yml": RemoteFile(content=content)},
     )
     assert read("include: https://e.org/a.yml", here).merged == {"j": {"script": "$MINE"}}

@@ -10,7 +10,7 @@ import pytest
 
 from api_server.ci.config.execution import MAX_ID_TOKENS
 from api_server.ci.identity import claims, keys
-from api_server.ci.identity.queries import MOST_GROUPS
+from api_server.ci.identity.queries import MAX_GROUPS
 from api_server.web.routes import Role
 from tests.support.ci import CiProject
 from tests.support.forge import Forge
@@ -237,8 +237,8 @@ MANY_GROUPS = """
 
 
 async def test_groups_of_a_member_of_many_are_left_out(forge: Forge, project: CiProject) -> None:
-    await forge.execute(MANY_GROUPS, user_id=project.developer.id, count=MOST_GROUPS)
-    assert len(said(await running(project))["groups_direct"]) == MOST_GROUPS
+    await forge.execute(MANY_GROUPS, user_id=project.developer.id, count=MAX_GROUPS)
+    assert len(said(await running(project))["groups_direct"]) == MAX_GROUPS
     await forge.member("groups", (await forge.group())["id"], project.developer, Role.GUEST)
     assert "groups_direct" not in said(await running(project))
 

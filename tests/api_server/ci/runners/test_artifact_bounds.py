@@ -325,7 +325,7 @@ async def test_a_run_that_was_stopped_is_gone_on_with(forge: Forge, monkeypatch:
     jobs = [await finished_job(forge, project, "1999-01-01T00:00:00Z") for _ in range(3)]
     moment = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
     run = upkeep.remove_before(forge.database, moment, dry_run=False)
-    assert await anext(run) == upkeep.Removed(1, 10)
+    assert await anext(run) == upkeep.RemovedBatch(1, 10)
     await run.aclose()
     assert [(await statuses(project, job))[1] for job in jobs] == [404, 200, 200]
     async for _ in upkeep.remove_before(forge.database, moment, dry_run=False):

@@ -348,7 +348,7 @@ async def test_of_a_long_log_the_end_is_shown_with_its_numbers(
     browser: Browser, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "WINDOW", 1000)
-    monkeypatch.setattr(logs, "MOST_LINES", 10)
+    monkeypatch.setattr(logs, "MAX_LINES", 10)
     job, path = await running(scene, "long")
     await job.log(b"".join(b"line %d of many\n" % number for number in range(1, 501)))
     await browser.get(path)

@@ -20,7 +20,7 @@ from playwright.async_api import Browser as Chromium
 from api_server.pages import files
 from api_server.pages.text import markdown, rendering
 from api_server.pages.text.colours import Budget, lexer_named, lexer_of_file
-from api_server.pages.text.markdown import MOST_NESTED, MOST_REFERENCES, Reference, Surroundings, TooNested
+from api_server.pages.text.markdown import MAX_NESTED, MAX_REFERENCES, Reference, TextContext, TooNested
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.pages.conftest import complaints_of
@@ -31,7 +31,7 @@ from tests.support.merge_requests import open_merge_request
 FOLDER = Path(__file__).parent
 HOSTILE = tomllib.loads((FOLDER / "hostile.toml").read_text())
 EXAMPLES = tomllib.loads((FOLDER / "examples.toml").read_text())
-HERE = Surroundings("https://forge.example", "group/app", "main", "docs")
+HERE = TextContext("https://forge.example", "group/app", "main", "docs")
 
 #: Elements that a text may contain, and their attributes besides `align`.
 ALLOWED: dict[str, set[str]] = {
@@ -84,7 +84,7 @@ class Strict(HTMLParser):
         self.problems.append(f"declaration {decl}")
 
 
-def rendered(text: str, at: Surroundings = HERE) -> str:
+def rendered(text: str, at: TextContext = HERE) -> str:
     """Return the HTML with references in double brackets."""
     parts = markdown.join_strings(markdown.to_parts(text, at, Budget(1.5, 2**19)))
     return "".join(part if isinstance(part, str) else f"[[{part[0]} {part[1]}]]" for part in parts)
@@ -100,7 +100,7 @@ def problems_of(html: str) -> list[str]:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_texts_become_what_gitlab_shows(name: str) -> None:
     example: dict[str, Any] = EXAMPLES[name]
-    at = Surroundings("https://forge.example", "group/app", "feature/x", "docs")
+    at = TextContext("https://forge.example", "group/app", "feature/x", "docs")
     assert rendered(example["text"], at) == example["html"]
     assert problems_of(example["html"]) == []
 
@@ -137,7 +137,7 @@ def test_what_a_link_or_image_says_stays_in_its_place(text: str) -> None:
 
 def test_outside_of_projects_relative_links_lead_nowhere() -> None:
     text = "[a](b.md) ![c](d.png) [e](https://example.com) [f](/-/user_settings) [g](#h)"
-    assert rendered(text, Surroundings("https://forge.example")) == (
+    assert rendered(text, TextContext("https://forge.example")) == (
         '<p><a>a</a> c <a href="https://example.com" rel="nofollow noopener noreferrer">e</a>'
         ' <a href="/-/user_settings">f</a> <a href="#h">g</a></p>\n'
     )
@@ -150,15 +150,15 @@ def test_too_many_elements_within_each_other_are_refused(text: str) -> None:
 
 
 def test_deep_texts_of_people_are_not() -> None:
-    lists = "\n".join("  " * depth + f"- {depth}" for depth in range(MOST_NESTED // 2 - 1))
-    assert rendered(lists).count("<li>") == MOST_NESTED // 2 - 1
+    lists = "\n".join("  " * depth + f"- {depth}" for depth in range(MAX_NESTED // 2 - 1))
+    assert rendered(lists).count("<li>") == MAX_NESTED // 2 - 1
     assert rendered("<p>one" * 5000).count("<p>") == 5000
 
 
 def test_references_are_counted() -> None:
-    parts = markdown.to_parts("!1 " * (MOST_REFERENCES + 5), HERE, Budget(1, 1))
-    assert sum(isinstance(part, Reference) for part in parts) == MOST_REFERENCES
-    assert "!1 !1 !1 !1 !1" in rendered("!1 " * (MOST_REFERENCES + 5))
+    parts = markdown.to_parts("!1 " * (MAX_REFERENCES + 5), HERE, Budget(1, 1))
+    assert sum(isinstance(part, Reference) for part in parts) == MAX_REFERENCES
+    assert "!1 !1 !1 !1 !1" in rendered("!1 " * (MAX_REFERENCES + 5))
 
 
 @pytest.mark.parametrize("language", ["perl", "rst", "php"])
@@ -399,7 +399,7 @@ IMAGES = {
 async def test_images_of_the_repository_come_from_the_pages_own_origin(
     scene: Scene, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MOST_IMAGE", 2**20)
+    monkeypatch.setattr(files, "MAX_IMAGE", 2**20)
     await scene.commit({name: content for name, (content, _, _) in IMAGES.items()}, "images")
     for name, (content, status, media_type) in IMAGES.items():
         url = f"{browser.base}{scene.path}/-/images/images/{name}"
