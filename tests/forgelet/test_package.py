@@ -270,7 +270,6 @@ def test_the_command_is_what_the_package_installs_and_its_health_is_asked_where_
 
 def test_no_file_that_the_build_wants_is_kept_from_it() -> None:
     ignored = (CHECKOUT / ".dockerignore").read_text().splitlines()
-    assert ".git" not in ignored, "the version is the tag's"
     if not (CHECKOUT / ".git").exists():
         pytest.skip("an unpacked sdist has no list of tracked files")
     done = subprocess.run(["git", "ls-files"], cwd=CHECKOUT, capture_output=True, text=True, check=True)

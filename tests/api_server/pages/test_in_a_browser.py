@@ -332,6 +332,13 @@ FOCUSED = """
         }
     }
 """
+#: JavaScript: whether the browser has focused the field that asks for it, if there is one.
+AUTOFOCUSED = """
+    () => {
+        const field = document.querySelector('[autofocus]')
+        return field === null || field === document.activeElement
+    }
+"""
 
 
 @attrs.frozen(kw_only=True)
@@ -397,9 +404,10 @@ class Keyboard:
         await self.submit()
 
     async def submit(self) -> None:
-        """Press Enter, which leads to another page."""
+        """Press Enter, which leads to another page, and wait for the field that gets the focus there."""
         async with self.page.expect_navigation():
             await self.press("Enter")
+        await self.page.wait_for_function(AUTOFOCUSED)
 
     async def focus(self) -> Focus:
         return Focus(**await self.page.evaluate(FOCUSED))

@@ -45,7 +45,7 @@ SET_UP = {
 }  # fmt: skip
 #: These count work under way, which is over when the state changes.
 UNDER_WAY = {
-    "held_bodies", "git_slots", "moving", "repository_reads", "file_streams", "report_readers",
+    "held_bodies", "git_slots", "moving", "repository_reads", "ref_lists", "file_streams", "report_readers",
     "arriving_artifacts", "pending_jobs", "hand_out_turns", "requests",
 }  # fmt: skip
 #: Caches of commits by their SHA and of texts by their content, which are valid in every state.
