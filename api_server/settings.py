@@ -83,7 +83,7 @@ class RepositorySettings(ClientSettings):
         metadata=count(),
         help="number of loose refs, including those of kept commits, at which a repository's refs are packed",
     )
-    housekeeping_patience: int = option(
+    housekeeping_max_delay: int = option(
         default=3600,
         metadata=whole_seconds(),
         help="seconds after which a repository that is always in use is packed anyway",
@@ -118,7 +118,7 @@ class RepositorySettings(ClientSettings):
         metadata=whole_seconds(),
         help="seconds after which reading commits, trees and differences is canceled",
     )
-    repository_patience: float = option(
+    repository_queue_timeout: float = option(
         default=10.0,
         metadata=timeout(0.0),
         help="seconds that a request waits for its turn to read before it is refused",

@@ -53,7 +53,7 @@ class Settings(ClientSettings):
         "origin_tls_name",
         "origin_connections",
         "origin_connections_per_address",
-        "origin_patience",
+        "origin_queue_timeout",
         "origin_connect_timeout",
         "origin_timeout",
         "origin_read_timeout",
@@ -111,7 +111,7 @@ class Settings(ClientSettings):
     origin_connections_per_address: int = typed_settings.option(
         default=16, metadata=count(), help="Of these, for one client address (IPv6: one /64)."
     )
-    origin_patience: float = typed_settings.option(
+    origin_queue_timeout: float = typed_settings.option(
         default=5.0,
         metadata=timeout(0.0),
         help="Seconds that a further request waits; then it is refused with 503.",

@@ -77,7 +77,7 @@ async def maintain_repositories(services: Services, *, packs: bool = True) -> No
             continue
         if not state.wants_packing:
             continue
-        if packs and settings.housekeeping and _is_time(state, now, settings.housekeeping_patience):
+        if packs and settings.housekeeping and _is_time(state, now, settings.housekeeping_max_delay):
             await _queue(services, repository)
         elif settings.housekeeping and state.is_quiet:
             note_writing(repository)  # so that the next run finds it

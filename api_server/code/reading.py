@@ -42,7 +42,7 @@ REFS = Key[ConcurrencyLimiter]("ref_lists")
 
 def setup(services: Services) -> None:
     settings = services.settings
-    timeout = settings.repository_patience
+    timeout = settings.repository_queue_timeout
     services[READS] = ConcurrencyLimiter(
         settings.repository_reads, settings.repository_reads_per_caller, timeout=timeout
     )

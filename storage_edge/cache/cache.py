@@ -228,7 +228,9 @@ class Cache:
         if not isinstance(result, Failed) or not isinstance(result.error, OriginBusy):
             return False
         refused = result.error.client
-        return waited < self._options.origin_patience or (refused is not None and refused != request.client)
+        return waited < self._options.origin_queue_timeout or (
+            refused is not None and refused != request.client
+        )
 
     async def _join(
         self, request: EdgeRequest, fetch: Fetch, result: FetchResult, stale: StoredResponse | None

@@ -355,7 +355,9 @@ class Origin:
             sock_read=settings.origin_read_timeout or settings.origin_timeout,
         )
         self._places.resize(
-            settings.origin_connections, settings.origin_connections_per_address, settings.origin_patience
+            settings.origin_connections,
+            settings.origin_connections_per_address,
+            settings.origin_queue_timeout,
         )
         self._rates.limit(settings.client_origin_rate, settings.client_origin_burst)
 

@@ -185,7 +185,7 @@ async def test_who_waits_is_admitted_in_order_and_past_those_whose_key_is_full()
     assert slots.in_use == 0
 
 
-async def test_patience_ends() -> None:
+async def test_waiting_ends_with_the_timeout() -> None:
     slots = ConcurrencyLimiter(1, 1, timeout=0.01)
     async with slots.slot("a"):
         with pytest.raises(TooBusy):

@@ -291,7 +291,7 @@ async def _busy_edge(
     start_edge: StartEdge, origin: Origin, **settings: object
 ) -> tuple[Edge, asyncio.Task[Answer]]:
     """Yield an edge at which all slots of 10.0.0.1 are taken."""
-    edge = await start_edge(trusted_proxies=["127.0.0.1"], origin_patience=0.3, **settings)
+    edge = await start_edge(trusted_proxies=["127.0.0.1"], origin_queue_timeout=0.3, **settings)
     slow = asyncio.create_task(edge.get(SLOW, **_as("10.0.0.1")))
     await until(lambda: _asked(origin, SLOW))
     return edge, slow

@@ -175,7 +175,7 @@ async def bounded_edge(start_edge: StartEdge) -> Edge:
     return await start_edge(
         origin_connections=4,
         origin_connections_per_address=2,
-        origin_patience=0.3,
+        origin_queue_timeout=0.3,
         trusted_proxies=["127.0.0.1"],
     )
 
@@ -260,7 +260,7 @@ async def test_all_clients_together_have_what_the_operator_allows(bounded_edge: 
 
 
 async def test_who_waits_for_a_place_gets_it(start_edge: StartEdge, origin: Origin) -> None:
-    edge = await start_edge(origin_connections_per_address=1, origin_patience=20.0)
+    edge = await start_edge(origin_connections_per_address=1, origin_queue_timeout=20.0)
     origin.answers()
     begun, gate = origin.held_back()
     asked = _ask(edge, *NAMES)
@@ -298,7 +298,7 @@ def _breaking(origin: Origin) -> Callable[[], None]:
 
 
 async def test_places_are_given_back_however_a_request_ends(start_edge: StartEdge, origin: Origin) -> None:
-    edge = await start_edge(origin_connections=1, origin_connections_per_address=1, origin_patience=0.0)
+    edge = await start_edge(origin_connections=1, origin_connections_per_address=1, origin_queue_timeout=0.0)
     breaking = _breaking(origin)
     ways: list[tuple[Callable[[], None], str, str, dict[str, str]]] = [
         (origin.answers, "GET", "/a", {}),

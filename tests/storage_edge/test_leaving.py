@@ -148,7 +148,7 @@ async def test_a_fetch_ends_with_the_last_of_those_who_wait_for_it(
 
 async def test_who_leaves_waits_for_no_place(start_edge: StartEdge, origin: Origin) -> None:
     edge = await start_edge(
-        origin_timeout=60.0, origin_connections=1, origin_connections_per_address=1, origin_patience=60.0
+        origin_timeout=60.0, origin_connections=1, origin_connections_per_address=1, origin_queue_timeout=60.0
     )
     origin.answers()
     silent = SilentOrigin(origin)

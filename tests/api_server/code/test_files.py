@@ -126,7 +126,9 @@ async def test_a_name_with_a_line_break_stands_in_no_header_field(stored: Any) -
 
 
 async def test_a_caller_has_only_so_many_large_files_under_way(new_forge: Any, tmp_path: Path) -> None:
-    async with new_forge(file_streams_per_caller=1, repository_patience=0.0, file_json_limit=2**30) as forge:
+    async with new_forge(
+        file_streams_per_caller=1, repository_queue_timeout=0.0, file_json_limit=2**30
+    ) as forge:
         alice = await forge.user("alice")
         project = await forge.project(alice, visibility="public")
         await push_files(forge, tmp_path / "work", project, alice, {"large": bytes(20_000_000), "small": "x"})
@@ -489,7 +491,7 @@ def _children() -> set[str]:
 async def limited(new_forge: Any, folder: Path, **limits: float) -> AsyncIterator[tuple[Forge, Person, str]]:
     """Run a server with a bomb to read and low limits."""
     usual = spawning._current  # the limits of this process
-    async with new_forge(repository_reads_per_caller=1, repository_patience=0.0, **limits) as forge:
+    async with new_forge(repository_reads_per_caller=1, repository_queue_timeout=0.0, **limits) as forge:
         alice = await forge.user("alice")
         made = await plumbing(folder / "work")
         try:

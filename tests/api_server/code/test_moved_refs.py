@@ -471,7 +471,7 @@ async def test_packing_waits_until_nobody_is_at_work_but_not_for_ever(
     new_database: Any, tmp_path: Path
 ) -> None:
     async with forge_with_clock(
-        new_database(), tmp_path, housekeeping_loose_objects=3, housekeeping_patience=600
+        new_database(), tmp_path, housekeeping_loose_objects=3, housekeeping_max_delay=600
     ) as (forge, clock):
         clock.now = clock.now.now(clock.now.tzinfo)
         app, repository = forge.server.app, await _new_repository(forge)

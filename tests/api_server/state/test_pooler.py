@@ -60,7 +60,7 @@ async def test_each_has_its_own_settings(two: tuple[Database, Database]) -> None
         assert await transaction.value("SHOW lock_timeout") == "5s"
 
 
-async def test_each_has_its_own_patience(two: tuple[Database, Database]) -> None:
+async def test_each_has_its_own_timeout(two: tuple[Database, Database]) -> None:
     with pytest.raises(Unavailable):
         await two[1].value("SELECT pg_sleep(20)")
     assert await two[0].value("SELECT 1 FROM pg_sleep(1.5)") == 1
