@@ -5,7 +5,6 @@ import contextlib
 import contextvars
 import functools
 import math
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -99,7 +98,7 @@ class ConcurrencyLimiter:
         self._timeout = timeout
         self._queue = queue
         self._in_use = 0
-        self._in_use_by: Counter[Hashable] = Counter()
+        self._in_use_by: dict[Hashable, int] = {}
         self._waiting: list[_Waiting] = []
 
     @property
@@ -124,8 +123,7 @@ class ConcurrencyLimiter:
     async def acquire(self, *keys: Hashable) -> None:
         """Take a slot until `release` is called with the same keys, if no block can hold it. Raise `TooBusy` or
         `ShareTaken`."""
-        if self.fits(*keys):
-            self._occupy(keys)
+        if self.try_acquire(*keys):
             return
         if not self._timeout or len(self._waiting) >= self._queue:
             raise self._refusal()
@@ -146,14 +144,17 @@ class ConcurrencyLimiter:
     def _refusal(self) -> TooBusy:
         return TooBusy() if self._in_use >= self._total else ShareTaken()
 
-    def fits(self, *keys: Hashable) -> bool:
-        """Return whether there is a slot for all of these keys now."""
-        return self._in_use < self._total and all(self._in_use_by[key] < self._per_key for key in keys)
-
-    def _occupy(self, keys: tuple[Hashable, ...]) -> None:
+    def try_acquire(self, *keys: Hashable) -> bool:
+        """Take a slot like `acquire` if there is one for all of these keys now. Return whether there was."""
+        if self._in_use >= self._total:
+            return False
+        for key in keys:
+            if self._in_use_by.get(key, 0) >= self._per_key:
+                return False
         self._in_use += 1
         for key in keys:
-            self._in_use_by[key] += 1
+            self._in_use_by[key] = self._in_use_by.get(key, 0) + 1
+        return True
 
     def release(self, *keys: Hashable) -> None:
         """Release the slot that `acquire` has taken."""
@@ -162,15 +163,15 @@ class ConcurrencyLimiter:
             self._in_use_by[key] -= 1
             if not self._in_use_by[key]:
                 del self._in_use_by[key]
-        self._admit()
+        if self._waiting:
+            self._admit()
 
     def _admit(self) -> None:
         for waiting in list(self._waiting):
             if self._in_use >= self._total:
                 break
-            if self.fits(*waiting.keys):
+            if self.try_acquire(*waiting.keys):
                 self._waiting.remove(waiting)
-                self._occupy(waiting.keys)
                 waiting.admitted.set_result(None)
 
 

@@ -53,7 +53,8 @@ class Connections:
         becomes free within `timeout` seconds."""
         caller = CALLER.get()
         try:
-            await (self._capacity.acquire(*caller) if self._capacity.fits(*caller) else self._wait(caller))
+            if not self._capacity.try_acquire(*caller):
+                await self._wait(caller)
         except TooBusy:
             busy = TimeoutError(f"all {len(self._used)} connections were in use for {self._timeout:g} s")
             raise Unavailable("the database") from busy
