@@ -90,8 +90,8 @@ def writable(title: str) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        place = f": {problem.filename}" if problem.filename else ""
-        raise ConfigError(f"{title} cannot be written: {problem.strerror}{place}") from None
+        suffix = f": {problem.filename}" if problem.filename else ""
+        raise ConfigError(f"{title} cannot be written: {problem.strerror}{suffix}") from None
 
 
 @contextlib.contextmanager

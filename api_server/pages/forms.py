@@ -96,10 +96,10 @@ class Fields:
         typed = self._typed(name)
         if isinstance(typed, UploadedFile):
             return f"Choose the file again. {hint}".strip()
-        shown = shown_again(name, typed)
-        if shown == typed:
+        displayed = shown_again(name, typed)
+        if displayed == typed:
             return hint
-        again = "Enter the credentials again: they are" if shown else "Enter it again: it is"
+        again = "Enter the credentials again: they are" if displayed else "Enter it again: it is"
         return f"{again} not shown. {hint}".strip()
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:

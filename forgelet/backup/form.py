@@ -102,8 +102,8 @@ PIECE = 1024 * 1024
 CUT_OFF = "The backup is cut off: it does not end as a backup does, take another one"
 
 
-def damaged(place: str) -> ConfigError:
-    return ConfigError(f"The backup is damaged ({place}): take another one")
+def damaged(location: str) -> ConfigError:
+    return ConfigError(f"The backup is damaged ({location}): take another one")
 
 
 class Source(Protocol):

@@ -145,8 +145,8 @@ def _with_database(instance: Instance, work: Callable[[Database], Awaitable[Resu
     except OSError as problem:
         if problem.errno == errno.EPIPE:  # the reader of standard output has ended
             raise
-        place = f": {problem.filename}" if problem.filename else ""
-        raise click.ClickException(f"The events cannot be written: {problem.strerror}{place}") from None
+        suffix = f": {problem.filename}" if problem.filename else ""
+        raise click.ClickException(f"The events cannot be written: {problem.strerror}{suffix}") from None
     except Unavailable as problem:
         reason = str(problem.__cause__).strip().partition("\n")[0]
         raise click.ClickException(f"{problem}: {reason}") from None
