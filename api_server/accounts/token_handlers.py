@@ -56,7 +56,7 @@ class TokenFilters(Paginated):
     @property
     def filters(self) -> dict[str, Any]:
         """The filters of the lists' statements."""
-        return {name: getattr(self, name) for name in token_queries.ALL}
+        return {name: getattr(self, name) for name in token_queries.NO_FILTERS}
 
 
 @attrs.frozen(kw_only=True)

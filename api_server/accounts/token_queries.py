@@ -28,7 +28,7 @@ FILTERS = f"""
     {_within("created", "timestamptz")} {_within("last_used", "timestamptz")} {_within("expires", "date")}
 """
 #: The values of `FILTERS` that let every token through.
-ALL = dict.fromkeys(
+NO_FILTERS = dict.fromkeys(
     (
         "revoked", "active", "search", "created_after", "created_before", "last_used_after", "last_used_before",
         "expires_after", "expires_before",
@@ -51,8 +51,8 @@ LISTING = ListQuery(
 
 
 async def list_tokens(database: Executor, page: Page, *, user_id: int | None, **filters: Any) -> ListPage:
-    """Return a page of the user's tokens; without `user_id`, those of all users. `filters` are some of `ALL`."""
-    return await LISTING.read(database, page, user_id=user_id, **(ALL | filters))
+    """Return a page of the user's tokens; without `user_id`, those of all users. `filters` are some of `NO_FILTERS`."""
+    return await LISTING.read(database, page, user_id=user_id, **(NO_FILTERS | filters))
 
 
 TOKEN = "SELECT tokens.* FROM personal_access_tokens tokens WHERE tokens.id = %(id)s"

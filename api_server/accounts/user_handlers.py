@@ -102,7 +102,7 @@ async def list_users(
 ) -> web.Response:
     """List all users, including bots. Only administrators see more than their names."""
     page = requested_page(params, user_queries.LISTING)
-    names = user_queries.ALL.keys() - (set() if actor.admin else _FOR_ADMINISTRATORS)
+    names = user_queries.NO_FILTERS.keys() - (set() if actor.admin else _FOR_ADMINISTRATORS)
     list_page = await user_queries.list_users(
         services.database,
         page,

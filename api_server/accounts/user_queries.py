@@ -41,7 +41,7 @@ _MATCHING = f"""
         AND {SEARCH.condition}
 """
 #: The values of the other filters of `_MATCHING` that let every user through.
-ALL: dict[str, Any] = {
+NO_FILTERS: dict[str, Any] = {
     **dict.fromkeys(("active", "blocked", "exclude_active", "admins", "external", "exclude_external"), False),
     **dict.fromkeys(("username", "created_after", "created_before")),
 }
@@ -62,7 +62,7 @@ async def list_users(
     **filters: Any,
 ) -> ListPage:
     """Return a page of the users: only `bots`, only others, or (None) both. Administrators can also search
-    private addresses. `filters` are some of `ALL`."""
+    private addresses. `filters` are some of `NO_FILTERS`."""
     return await _LISTS[for_administrator].read(
         database,
         page,
@@ -70,7 +70,7 @@ async def list_users(
         found=await SEARCH.find(database, search, finds_private=for_administrator),
         bots=bots,
         finds_private=for_administrator,
-        **(ALL | filters),
+        **(NO_FILTERS | filters),
     )
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import attrs
 
-from api_server.accounts.token_queries import ALL, FILTERS, ORDERS, TOKEN
 from api_server.accounts.token_queries import ENTITIES as TOKENS
+from api_server.accounts.token_queries import FILTERS, NO_FILTERS, ORDERS, TOKEN
 from api_server.accounts.token_queries import Token as BotToken
 from api_server.namespaces.members import MemberSource
 from api_server.state.database import Executor, Transaction
@@ -30,7 +30,7 @@ LISTING = ListQuery(
 
 async def list_tokens(database: Executor, page: Page, source: MemberSource, **filters: Any) -> ListPage:
     """Return a page of the tokens of a project or group. `filters` as in `token_queries.list_tokens`."""
-    return await LISTING.read(database, page, **source, **(ALL | filters))
+    return await LISTING.read(database, page, **source, **(NO_FILTERS | filters))
 
 
 SHOW_TOKEN = entity_statement(_ENTITIES["token"], TOKEN)

@@ -202,7 +202,7 @@ async def _list_projects(
         group_id=namespace_id,
         below=below,
         simple=params.simple or is_stranger,
-        **{name: getattr(params, name) for name in project_queries.ALL},
+        **{name: getattr(params, name) for name in project_queries.NO_FILTERS},
     )
     return await paginated(request, page, rows)
 

@@ -47,7 +47,7 @@ _FILTERS = f"""
     AND (%(last_activity_before)s::timestamptz IS NULL OR projects.last_activity_at < %(last_activity_before)s)
 """
 #: The values of `_FILTERS` that let every project through.
-ALL = dict.fromkeys(
+NO_FILTERS = dict.fromkeys(
     (
         "visibility",
         "archived",
@@ -115,8 +115,8 @@ async def list_projects(
 ) -> ListPage:
     """Return a page of the projects that the viewer can see (without a viewer, the public ones), or of all if
     the viewer `sees_all`: everywhere or in a group; with `min_level`, those where the viewer has that role;
-    `simple`: with few keys. `filters` are some of `ALL`."""
-    filters = ALL | filters
+    `simple`: with few keys. `filters` are some of `NO_FILTERS`."""
+    filters = NO_FILTERS | filters
     filters["found"] = await _SEARCH.find(database, filters["search"])
     if viewer_id is None and not sees_all:  # with this filter, an index finds few public ones among many
         filters["visibility"] = filters["visibility"] or "public"
