@@ -32,7 +32,7 @@ _MATCHING = f"""
         AND (%(bots)s::boolean IS NULL OR users.bot = %(bots)s)
         AND (NOT %(active)s OR users.state = 'active')
         AND (NOT %(blocked)s OR users.state = 'blocked')
-        AND (NOT %(exclude_active)s OR users.state <> 'active')
+        AND (NOT %(exclude_active)s OR users.state = 'blocked') -- the only other state here
         AND (NOT %(admins)s OR users.admin)
         AND (NOT %(external)s OR users.external)
         AND (NOT %(exclude_external)s OR NOT users.external)

@@ -64,6 +64,11 @@ def readable(page: Page, scope: Any, *, of_group: bool = False) -> Read:
     return read
 
 
+def users_with(**filters: Any) -> Read:
+    values = {"search": None, "bots": None, **filters}
+    return lambda d, _, __: user_queries.list_users(d, Page(), for_administrator=True, **values)
+
+
 CHEAP: dict[str, tuple[str, Read]] = {
     "her projects": (
         "projects",
@@ -140,19 +145,7 @@ CHEAP: dict[str, tuple[str, Read]] = {
             user_ids=None,
         ),
     ),
-    "users by a part of their names": (
-        "users",
-        lambda d, _, __: user_queries.list_users(
-            d,
-            Page(),
-            for_administrator=True,
-            username=None,
-            search="NY-177",
-            active=False,
-            blocked=False,
-            bots=None,
-        ),
-    ),
+    "users by a part of their names": ("users", users_with(search="NY-177")),
     "projects by a part of their names": (
         "projects",
         lambda d, her, _: project_queries.list_projects(
@@ -199,3 +192,20 @@ async def test_a_page_of_what_is_hers_reads_no_whole_table(many: Database, name:
     assert listed.body != "[]"
     assert f"Seq Scan on {table}" not in explaining.plan, explaining.plan
     assert "is_visible" not in explaining.plan, "called for each row, where it could be inlined"
+
+
+@pytest.mark.parametrize(
+    ("filters", "index"),
+    [
+        ({"admins": True}, "users_admins"),
+        ({"external": True}, "users_external"),
+        ({"exclude_active": True}, "users_blocked"),
+        ({"created_before": datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)}, "users_created"),
+    ],
+)
+async def test_a_filter_that_few_users_pass_reads_its_index(
+    many: Database, filters: dict[str, Any], index: str
+) -> None:
+    explaining = Explaining(many)
+    await users_with(**filters)(explaining, 0, 0)
+    assert f"using {index} on users" in explaining.plan, explaining.plan
